@@ -407,7 +407,7 @@ CREATE TABLE peak_period (
 	PRIMARY KEY (process_id, heap_id, n)
 ) WITHOUT ROWID;
 
--- Requests for memory that were refused. segment_*, largest_free_bytes: of the driver's blocks in which an allocator's had begun (heaps of kind tensor on
+-- Requests for memory that were refused; in a sampled trace those of less than 64 KiB by chance. segment_*, largest_free_bytes: of the driver's blocks in which an allocator's had begun (heaps of kind tensor on
 -- that device) what they hold, what of it is in no such block, and the longest piece of that; NULL where no such segment is known.
 CREATE TABLE oom (
 	id                 INTEGER PRIMARY KEY,

@@ -50,6 +50,11 @@ TM_REALIGN bool tm_has_room(uint64_t bytes) {
 	return bytes <= address_space_left() / TM_ROOM_PART;
 }
 
+TM_REALIGN bool tm_data_is_limited(void) {
+	struct rlimit limit = { 0, 0 };
+	return tm_syscall(SYS_prlimit64, 0, RLIMIT_DATA, 0, (long)&limit, 0, 0) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
 static struct tm_ring *ring_at(struct tm_shm *shm, uint32_t index) {
 	return (struct tm_ring *)((uint8_t *)shm + shm->ring_headers_offset) + index;
 }

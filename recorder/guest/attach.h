@@ -10,6 +10,7 @@
 /* Maps the session and takes a process number. Once a process; a fork's child keeps the mapping and takes a new number. */
 bool tm_attach(const char *session_path);
 uint32_t tm_new_process_number(void);
+bool tm_data_is_limited(void);    /* RLIMIT_DATA: what is private and can be written */
 bool tm_has_room(uint64_t bytes); /* of address space, where that is limited: what we map must leave the program most of it */
 bool tm_session_opens(
 	void);          /* for what this process runs; it may be another user now, or have another root, than when it was opened here */

@@ -145,6 +145,7 @@ struct tm_thread {
 	bool stack_grows;   /* downwards, as the main thread's does */
 	bool stack_is_whole; /* nothing more has to be found out about it */
 	uint64_t random;    /* --sample: state of the generator */
+	bool has_anothers_distance; /* the one to the next sample is that of whom the thread was copied from, or of its own former state */
 	uint64_t heaps_told[TM_HEAPS_MAX / 64], categories_told[TM_CATEGORIES_MAX / 64]; /* bits: this ring says what the number means (heaps.c) */
 	const void *aligned;   /* the block of the last aligned allocation, where the ring stood after its record, and the flags of that (emit_heap.c) */
 	uint64_t aligned_pos;
@@ -206,11 +207,13 @@ enum tm_exec_room { TM_EXEC_ROOM_TARGET, TM_EXEC_ROOM_ENVIRONMENT, TM_EXEC_ROOMS
 struct tm_tls {
 	_Alignas(TM_LINE_BYTES) struct tm_thread *thread;
 	uintptr_t inside; /* the frame of the hook that the thread is in, 0: none */
-	uint64_t sample_spare; /* --sample: bytes that may be allocated in between before the one that is a sample comes; 0 without --sample */
+	uint64_t sample_spare; /* --sample: bytes that may be allocated before it is looked whether a sample comes; 0 without --sample */
+	uint64_t sample_rest;  /* and so many behind those before the one that is a sample (sample.h) */
 	uint32_t ours;    /* depth of tm_ours_begin() */
 	bool frees_are_told; /* while `ours` is 1, blocks that are freed or resized may be the program's (tm_causes_begin()) */
 	uint32_t number;  /* of the thread in process `process` */
 	uint32_t process;
+	bool sample_is_drawn; /* the two numbers above are a distance that was drawn */
 	bool was_unsampled; /* the call that the process was attached in came by a hook that records every one, and is to come again (malloc_hooks.c) */
 	bool ended;       /* the last round of key destructors is over, but libc still frees what it kept for the thread */
 	bool saying;      /* what it is about to record is no event: tm_hook_enter_to_say() */

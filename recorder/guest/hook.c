@@ -199,6 +199,7 @@ TM_COLD static struct tm_thread *start_thread(void) {
 	if (t) start_thread_state(t);
 	if (!t || tm_is_sandboxed() || !tm_ring_claim(t)) {
 		if (!tm_tls.saying) atomic_fetch_add(&tm_guest.shm->unringed_events, 1);
+		tm_sample_lost();
 		if (t && !stale) free_thread(t);
 		tm_tls.thread = NULL; /* where it is stale it says by now whose it is to be, and has the ring of the other */
 		return NULL;

@@ -457,8 +457,14 @@ static void record_aligned(struct tm_thread *t, enum tm_op op, void *p, int erro
 	tm_leave(t);
 }
 
-int posix_memalign(void **out, size_t alignment, size_t size) {
+/* The process' first call may be one of these. */
+INLINE struct tm_thread *enter_aligned(void) {
 	struct tm_thread *t = tm_enter();
+	return TM_UNLIKELY(!t) && comes_again() ? tm_enter() : t;
+}
+
+int posix_memalign(void **out, size_t alignment, size_t size) {
+	struct tm_thread *t = enter_aligned();
 	if (TM_UNLIKELY(!t) && is_own()) {
 		void *own = tm_own_alloc(alignment, size);
 		if (own) *out = own;
@@ -469,30 +475,30 @@ int posix_memalign(void **out, size_t alignment, size_t size) {
 	return error;
 }
 
-#define ALIGNED_HOOK(name, op)                                                            \
-	void *name(size_t alignment, size_t size) {                                       \
-		struct tm_thread *t = tm_enter();                                         \
-		if (TM_UNLIKELY(!t) && is_own()) {                                        \
-			void *own = tm_own_alloc(alignment, size);                        \
-			if (is_final(own)) return own;                                    \
-		}                                                                         \
-		void *p = tm_real.name(alignment, size);                                  \
-		record_aligned(t, op, p, errno, size, TM_FRAME);                               \
-		return p;                                                                 \
+#define ALIGNED_HOOK(name, op) \
+	void *name(size_t alignment, size_t size) { \
+		struct tm_thread *t = enter_aligned(); \
+		if (TM_UNLIKELY(!t) && is_own()) { \
+			void *own = tm_own_alloc(alignment, size); \
+			if (is_final(own)) return own; \
+		} \
+		void *p = tm_real.name(alignment, size); \
+		record_aligned(t, op, p, errno, size, TM_FRAME); \
+		return p; \
 	}
 ALIGNED_HOOK(aligned_alloc, TM_OP_ALIGNED_ALLOC)
 ALIGNED_HOOK(memalign, TM_OP_MEMALIGN)
 
-#define PAGE_HOOK(name, op)                                                             \
-	void *name(size_t size) {                                                       \
-		struct tm_thread *t = tm_enter();                                       \
-		if (TM_UNLIKELY(!t) && is_own()) {                                      \
-			void *own = tm_own_alloc(TM_SHM_PAGE, size);                    \
-			if (is_final(own)) return own;                                  \
-		}                                                                       \
-		void *p = tm_real.name(size);                                           \
-		record_aligned(t, op, p, errno, size, TM_FRAME);                             \
-		return p;                                                               \
+#define PAGE_HOOK(name, op) \
+	void *name(size_t size) { \
+		struct tm_thread *t = enter_aligned(); \
+		if (TM_UNLIKELY(!t) && is_own()) { \
+			void *own = tm_own_alloc(TM_SHM_PAGE, size); \
+			if (is_final(own)) return own; \
+		} \
+		void *p = tm_real.name(size); \
+		record_aligned(t, op, p, errno, size, TM_FRAME); \
+		return p; \
 	}
 PAGE_HOOK(valloc, TM_OP_VALLOC)
 PAGE_HOOK(pvalloc, TM_OP_PVALLOC)

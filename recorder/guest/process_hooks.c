@@ -13,11 +13,13 @@
 #include "process.h"
 #include "python.h"
 #include "raw.h"
+#include "sample.h"
 #include "sandbox.h"
 #include "thread_name.h"
 #include "torch.h"
 
 #include <errno.h>
+#include <pty.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -217,6 +219,7 @@ static void after_fork(struct tm_thread *t, bool in_child) {
 		return;
 	}
 	tm_hook_abandon();
+	tm_sample_start_child();
 	if (t) atomic_store(tm_guest.epoch, 0);
 }
 
@@ -246,6 +249,19 @@ TM_EXPORT_ALIGNED pid_t _Fork(void) {
 	FIND_REAL();
 	struct tm_thread *t = before_fork();
 	return forked(real.bare_fork ? real.bare_fork() : real.fork(), t);
+}
+
+/* libc's forks by itself, where nobody sees it. */
+TM_EXPORT_ALIGNED pid_t forkpty(int *terminal, char *name, const struct termios *modes, const struct winsize *size) {
+	pid_t (*call)(int *, char *, const struct termios *, const struct winsize *);
+	FIND_REAL();
+	*(void **)&call = tm_next_symbol("forkpty"); /* of a library of its own before glibc 2.34, which may have come late */
+	if (!call) {
+		errno = ENOSYS;
+		return -1;
+	}
+	struct tm_thread *t = before_fork();
+	return forked(call(terminal, name, modes, size), t);
 }
 
 /* libc's forks by itself, where nobody sees it, and the parent is gone at once: the recording would end with it. So this is libc's written again. */

@@ -4,12 +4,15 @@
  * Method: samples fall on the byte stream of a thread as a Poisson process with the given mean distance, so a block of s bytes is
  *         recorded with probability 1 - exp(-s / mean); the analyzer weights it by the inverse. The distance to the next sample is drawn from
  *         the exponential distribution, as in tcmalloc and Go's heap profilers.
+ * Looks:  so that a request that is refused is told of also where it would be no sample, whatever asks for TM_SAMPLE_LOOK_BYTES or more takes the slow way in;
+ *         and what asks for less does so once in as many bytes.
  * Cost:   of an allocation or free that is no sample: a subtraction, or a look at one byte (sample.h), which are inlined into the hooks.
  * Frees:  only those of recorded blocks matter. Their addresses stand in buckets of one cache line, found by hash; a bucket that ever overflowed says so,
  *         and the search then goes on: to another level, each with more buckets than the one before it, and in the last to the next bucket. So a few
  *         samples, as most programs have, lie on one page, where every block that was sampled would else have a page of its own brought in.
  */
 #include "sample.h"
+#include "attach.h"
 
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -17,30 +20,43 @@
 #define SLOTS 7u
 #define PROBES 64u
 
-struct bucket {
-	_Atomic uint64_t overflowed;
+struct bucket { /* a line of the cache */
+	_Alignas(TM_LINE_BYTES) _Atomic uint64_t overflowed;
 	_Atomic uintptr_t addr[SLOTS];
 };
 
 static const struct level {
 	uint32_t from; /* how many buckets lie before it */
-	uint32_t bits; /* 2^bits are in it */
-} levels[] = { { 0, 6 }, { 1u << 6, 10 }, { (1u << 6) + (1u << 10), 17 } };
+	uint32_t bits; /* 2^bits are in it; in the last one as many as the table says */
+} levels[] = { { 0, 6 }, { 1u << 6, 10 }, { (1u << 6) + (1u << 10), 0 } };
 #define LAST (sizeof levels / sizeof levels[0] - 1)
-#define BUCKETS ((1u << 6) + (1u << 10) + (1u << 17))
+#define LARGE_BITS 17u
+#define SMALL_BITS 11u /* where memory is limited: some 15,000 samples in 0.2 MiB, not 900,000 in 8 */
 
-static struct bucket *_Atomic table;
+struct table {
+	uint32_t last_bits;
+	struct bucket buckets[];
+};
+
+static struct table *_Atomic table;
 _Atomic uint8_t tm_sample_pages[TM_SAMPLE_PAGES];
 
-static struct bucket *the_table(void) {
-	struct bucket *b = atomic_load_explicit(&table, memory_order_acquire);
+static size_t table_bytes(uint32_t last_bits) {
+	return sizeof(struct table) + (levels[LAST].from + ((size_t)1 << last_bits)) * sizeof(struct bucket);
+}
+
+static struct table *the_table(void) {
+	struct table *b = atomic_load_explicit(&table, memory_order_acquire), *expected = NULL;
 	if (TM_LIKELY(b != NULL)) return b;
 	if (tm_is_sandboxed()) return NULL;
-	long memory = tm_syscall(SYS_mmap, 0, BUCKETS * sizeof *b, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint32_t bits = tm_has_room(table_bytes(LARGE_BITS)) && !tm_data_is_limited() ? LARGE_BITS : SMALL_BITS;
+	long memory = tm_syscall(SYS_mmap, 0, (long)table_bytes(bits), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+				 -1, 0);
 	if (memory < 0) return NULL;
-	struct bucket *expected = NULL;
-	if (atomic_compare_exchange_strong(&table, &expected, (struct bucket *)memory)) return (struct bucket *)memory;
-	tm_syscall(SYS_munmap, memory, BUCKETS * sizeof *b, 0, 0, 0, 0);
+	b = (struct table *)memory;
+	b->last_bits = bits;
+	if (atomic_compare_exchange_strong(&table, &expected, b)) return b;
+	tm_syscall(SYS_munmap, memory, (long)table_bytes(bits), 0, 0, 0, 0);
 	return expected;
 }
 
@@ -49,12 +65,13 @@ void tm_sample_prepare(void) {
 }
 
 /* Where an address is looked for the first time, the second, and so on. */
-static struct bucket *bucket_of(struct bucket *b, uintptr_t addr, uint32_t probe) {
+static struct bucket *bucket_of(struct table *t, uintptr_t addr, uint32_t probe) {
 	const struct level *level = &levels[probe < LAST ? probe : LAST];
-	uint64_t hash = ((uint64_t)addr >> 4) * 0x9E3779B97F4A7C15ull >> (64 - level->bits);
+	uint32_t bits = probe < LAST ? level->bits : t->last_bits;
+	uint64_t hash = ((uint64_t)addr >> 4) * 0x9E3779B97F4A7C15ull >> (64 - bits);
 
-	if (probe > LAST) hash = (hash + probe - LAST) & ((1u << level->bits) - 1);
-	return &b[level->from + hash];
+	if (probe > LAST) hash = (hash + probe - LAST) & ((1u << bits) - 1);
+	return &t->buckets[level->from + hash];
 }
 
 /* A page's count stops at TM_SAMPLE_MANY: what it was is not known any more then. */
@@ -65,7 +82,7 @@ static void count_page(const void *addr, int change) {
 }
 
 static bool put_down(uintptr_t addr) {
-	struct bucket *all = the_table();
+	struct table *all = the_table();
 	for (uint32_t probe = 0; all && probe < PROBES; probe++) {
 		struct bucket *b = bucket_of(all, addr, probe);
 		for (unsigned i = 0; i < SLOTS; i++) {
@@ -79,7 +96,7 @@ static bool put_down(uintptr_t addr) {
 }
 
 static bool strike_out(uintptr_t addr) {
-	struct bucket *all = atomic_load_explicit(&table, memory_order_acquire);
+	struct table *all = atomic_load_explicit(&table, memory_order_acquire);
 	for (uint32_t probe = 0; all && probe < PROBES; probe++) {
 		struct bucket *b = bucket_of(all, addr, probe);
 		for (unsigned i = 0; i < SLOTS; i++) {
@@ -93,9 +110,12 @@ static bool strike_out(uintptr_t addr) {
 }
 
 bool tm_sample_remember(struct tm_thread *t, const void *addr, size_t size_bytes) {
+	static _Atomic bool noted;
 	count_page(addr, 1);
 	if (put_down((uintptr_t)addr)) return true;
 	count_page(addr, -1);
+	if (!atomic_exchange(&noted, true))
+		tm_emit_note(t, "samples", "there was no room to remember a sampled block: more than the table holds were live");
 	atomic_fetch_add(&t->ring->lost_events, 1);
 	atomic_fetch_add(&t->ring->lost_bytes, size_bytes);
 	return false;
@@ -142,18 +162,41 @@ static uint64_t draw(struct tm_thread *t) {
 	return distance < 0x1p62 ? (uint64_t)distance + 1 : 1ull << 62;
 }
 
+static void set_distance(uint64_t between_bytes) {
+	tm_tls.sample_spare = between_bytes < TM_SAMPLE_LOOK_BYTES ? between_bytes : TM_SAMPLE_LOOK_BYTES;
+	tm_tls.sample_rest = between_bytes - tm_tls.sample_spare;
+	tm_tls.sample_is_drawn = true;
+}
+
+/* Where a child that clone() made, or a thread whose state was given back, comes to its next sample, the distance was drawn before: were it drawn anew, the
+ * block that the sample fell on would be none. */
 void tm_sample_start(struct tm_thread *t) {
 	if (!tm_guest.shm->sample_bytes) return;
 	t->random = (tm_ticks() ^ ((uint64_t)t->number << 32) ^ ((uint64_t)tm_guest.pid << 17)) * 0x9E3779B97F4A7C15ull | 1;
 	for (int i = 0; i < 4; i++) next_random(t);
-	tm_tls.sample_spare = draw(t) - 1;
+	t->has_anothers_distance = tm_tls.sample_is_drawn;
+	if (!tm_tls.sample_is_drawn) set_distance(draw(t) - 1);
+}
+
+void tm_sample_start_child(void) {
+	tm_tls.sample_is_drawn = false;
+}
+
+void tm_sample_lost(void) {
+	if (tm_guest.shm->sample_bytes) tm_tls.sample_spare = tm_guest.shm->sample_bytes;
 }
 
 bool tm_sample_taken(struct tm_thread *t, const void *addr, size_t size_bytes) {
-	tm_tls.sample_spare = draw(t) - 1; /* the process has no memory: the distance counts anew from this block's end */
-	return !t->stopped && tm_sample_remember(t, addr, size_bytes);
+	uint64_t left = tm_tls.sample_spare + tm_tls.sample_rest, bytes = size_bytes | !size_bytes;
+	if (bytes <= left && !t->has_anothers_distance) {
+		set_distance(left - bytes);
+		return false;
+	}
+	set_distance(draw(t) - 1); /* the process has no memory: the distance counts anew from this block's end, whatever it was */
+	t->has_anothers_distance = false;
+	return bytes > left && !t->stopped && tm_sample_remember(t, addr, size_bytes);
 }
 
 void tm_sample_pass_over(void) {
-	if (tm_tls.thread && tm_guest.shm->sample_bytes) tm_tls.sample_spare = draw(tm_tls.thread) - 1;
+	if (tm_tls.thread && tm_guest.shm->sample_bytes) set_distance(draw(tm_tls.thread) - 1);
 }

@@ -2,14 +2,16 @@
  *
  * Owns:     a table of the addresses that were sampled and still live, one a process, shared by its threads without a lock.
  * Threads:  any.
- * When full: the allocation is not recorded but counted as lost.
+ * When full: the allocation is not recorded but counted as lost, and a note says so.
  */
 #ifndef TIDEMARK_GUEST_SAMPLE_H
 #define TIDEMARK_GUEST_SAMPLE_H
 
 #include "guest.h"
 
-void tm_sample_start(struct tm_thread *t);                                     /* seeds the thread's generator */
+void tm_sample_start(struct tm_thread *t); /* seeds the thread's generator, and draws where that has not been done */
+void tm_sample_start_child(void);          /* a fork's: it is not to have the sample that its brothers have */
+void tm_sample_lost(void);                 /* of a thread that cannot be recorded: the next one comes when it will be due on average */
 void tm_sample_prepare(void); /* while system calls can be made: what the first sample needs */
 bool tm_sample_remember(struct tm_thread *t, const void *addr, size_t size_bytes); /* false: the table is full; counted */
 
@@ -19,6 +21,8 @@ bool tm_sample_found(const void *addr);
 
 /* The sample fell on a block that cannot be recorded: draws the next one. Else the block after it would most likely be taken in its place. */
 void tm_sample_pass_over(void);
+
+#define TM_SAMPLE_LOOK_BYTES (64u << 10)
 
 /* How many sampled blocks begin in a page, by the lower bits of its number: nearly all of the frees of other blocks are known by it. TM_SAMPLE_MANY: as many
  * or more, for ever. */
@@ -30,7 +34,7 @@ static inline _Atomic uint8_t *tm_sample_page(const void *addr) {
 	return &tm_sample_pages[(uintptr_t)addr / TM_SHM_PAGE % TM_SAMPLE_PAGES];
 }
 
-/* True: an allocation that is no sample, and it is counted. Also false for one of no bytes, and before the thread has begun. */
+/* True: an allocation that is no sample, and it is counted. Also false where it is to be looked at, for one of no bytes, and before the thread has begun. */
 static inline bool tm_sample_passes(size_t size_bytes) {
 	if (TM_UNLIKELY(size_bytes - 1 >= tm_tls.sample_spare)) return false;
 	tm_tls.sample_spare -= size_bytes;

@@ -57,6 +57,37 @@ def estimates_are_unbiased(t):
     t.equal(far, [], "estimates")
 
 
+@test
+def first_samples_of_children_and_threads(t):
+    """Each of 200 blocks of 1000 bytes is a sample with the same probability p, whoever comes to it: the number of samples lies
+    within 5 standard deviations. Of clone's children those that lie between two samples of their parent have one distance, drawn for it: here that is drawn
+    anew from time to time, as it allocates as well."""
+    program, p = t.program("sampled_children.c"), probability(1000)
+    for how, function in (("fork", "child"), ("forkpty", "child"), ("clone", "child"), ("destructors", "last")):
+        db = t.imported(t.same_as_bare([program, how], f"--sample={MEAN}"))
+        t.equal(db.rows("select * from loss"), [], f"{how}: losses")
+        n = db.value("select count(*) from allocation a join stack_text s using (stack_id) where s.text like '%;' || ?", function)
+        width = 5 * math.sqrt(200 * p * (1 - p))
+        t.check(abs(n - 200 * p) < width, f"{how}: {n} samples, {200 * p:.1f} +- {width:.1f} expected")
+
+
+@test
+def refusals_of_large_requests(t):
+    """Whatever asks for 64 KiB and more is told of when it is refused, sample or not; the longest distance between samples is drawn again and again."""
+    for _ in range(5):
+        db = t.imported(t.same_as_bare([t.program("sampled_children.c"), "refused"], "--sample=64MiB"))
+        t.equal(db.rows("select count(*), max(size_bytes) from oom"), [(1, 100000)], "requests that were refused")
+
+
+@test
+def the_first_call_is_aligned(t):
+    """A library's constructor runs before ours."""
+    library = t.program("sampled_children.c", "-DFIRST", "-shared", "-fPIC", name="libsampled_first.so")
+    program = t.program("sampled_children.c", "-Wl,-rpath," + os.path.dirname(library), "-Wl,--no-as-needed", library, name="sampled_first")
+    db = t.imported(t.same_as_bare([program], f"--sample={MEAN}"))
+    t.equal(db.rows("select api, size_bytes from allocation"), [("posix_memalign", 100 << 20)], "the first call")
+
+
 # 4,000 blocks of 3,000 to 90,999 bytes, of which 400 live at a time and 400 at the end: an allocator maps for them, and gives back. And three mappings of the program's.
 MAPPED = """
 #include <stdio.h>
