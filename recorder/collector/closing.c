@@ -81,8 +81,11 @@ void tm_closing_write_names(struct tm_collector *c, uint64_t first_string_id) {
 
 void tm_closing_write_left_out(struct tm_collector *c) {
 	struct tm_group *g = c->group;
-	if (!c->encoder.left_out_events) return;
-	tm_drain_add_loss(c, NULL, "max-size", c->encoder.left_out_events, 0, "read when the trace had reached --max-size");
+	static const char reason[] = "read when the trace had reached --max-size";
+	const struct tm_encoder_thread *e = &c->encoder;
+	if (!e->left_out_events && !e->left_out_records) return;
+	if (e->left_out_events) tm_drain_add_loss(c, NULL, "max-size", e->left_out_events, 0, reason);
+	if (e->left_out_records) tm_drain_add_lost_records(c, NULL, "records", e->left_out_records, reason);
 	g->time_map = c->timebase.map;
 	tm_encoder_write_now(&c->encoder, g);
 }
@@ -98,6 +101,11 @@ static void tell_cut(struct tm_collector *c) {
 				.count = c->encoder.left_out_events,
 				.reason = tm_text_of(reason) };
 	tm_put_loss(&payload, &loss);
+	if (c->encoder.left_out_records) {
+		loss.kind = tm_text_of("records");
+		loss.count = c->encoder.left_out_records;
+		tm_put_loss(&payload, &loss);
+	}
 	tm_writer_add_chunk(&c->writer, TM_CHUNK_META, payload.data, payload.size);
 	tm_writer_flush(&c->writer);
 	c->writer.error = error;
@@ -187,8 +195,7 @@ static void print_events(const struct tm_collector *c) {
 		tm_format_count(allocations, made), plural(allocations, "allocation", "allocations"), tm_format_count(frees, freed),
 		plural(frees, "free", "frees"), processes, plural(processes, "process", "processes"), threads,
 		plural(threads, "thread", "threads"), c->options.sample_bytes ? ", sampled" : "");
-	if (c->encoder.left_out_events)
-		fprintf(stderr, "; %s of them are in the trace", tm_format_count(allocations + frees - c->encoder.left_out_events, all));
+	if (c->encoder.left_out_events) fprintf(stderr, "; %s of them are in the trace", tm_format_count(c->encoder.written_events, all));
 	fputc('\n', stderr);
 }
 
@@ -222,7 +229,7 @@ static void print_alerts(const struct tm_collector *c) {
 
 static void print_file(const struct tm_collector *c) {
 	char size[TM_UNIT_TEXT_MAX];
-	uint64_t events = tm_tally_allocations(c->tally) + tm_tally_frees(c->tally) - c->encoder.left_out_events;
+	uint64_t events = c->encoder.left_out_events ? c->encoder.written_events : tm_tally_allocations(c->tally) + tm_tally_frees(c->tally);
 	fprintf(stderr, "tidemark-record: file         %s, %s", c->writer.path, tm_format_size(c->writer.bytes, size));
 	if (events && !c->flight) fprintf(stderr, ", %.1f bytes an event", (double)c->writer.bytes / (double)events);
 	fprintf(stderr, "%s%s\n", c->stopped ? "; " : "", c->stopped ? c->stopped : "");

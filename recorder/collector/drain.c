@@ -185,6 +185,7 @@ static enum tm_default_heap heap_of(uint8_t op) {
 /* Stamps that run backwards are raised when they become nanoseconds. */
 static struct tm_event *stamped(struct tm_collector *c, struct tm_ring_view *r, uint8_t op, uint64_t ticks, uint64_t begin) {
 	struct tm_event *e = new_event(c, r);
+	c->group->text_count += TM_OP_CLASS(op) >= TM_CLASS_TEXT;
 	c->group->double_count += TM_OP_CLASS(op) == TM_CLASS_REALLOC || TM_OP_CLASS(op) == TM_CLASS_REMAP;
 	e->op = op;
 	e->time_ns = ticks;

@@ -164,10 +164,13 @@ static void write_events(struct tm_encoder_thread *e, const struct tm_group *g) 
 }
 
 static void count_events(struct tm_encoder_thread *e, const struct tm_group *g, bool written) {
+	uint64_t blocks = g->event_count - g->text_count + g->double_count;
 	if (!written) {
-		e->left_out_events += g->event_count + g->double_count;
+		e->left_out_events += blocks;
+		e->left_out_records += g->text_count;
 		return;
 	}
+	e->written_events += blocks;
 	e->events += g->event_count;
 	if (g->end_ns > e->end_ns) e->end_ns = g->end_ns;
 }

@@ -25,7 +25,9 @@ struct tm_encoder_thread {
 	uint64_t
 		limit_bytes; /* the file stays within it: events that do not fit are left out, and all behind them. 0: no limit. Likewise */
 	_Atomic bool is_full;     /* some were left out */
-	uint64_t left_out_events; /* by is_full, or as the file could not be written; to be read once it is stopped */
+	uint64_t written_events;  /* allocations and frees, a realloc both */
+	uint64_t left_out_events; /* the same by is_full, or as the file could not be written; to be read once it is stopped */
+	uint64_t left_out_records; /* likewise of scopes, marks and the like */
 	struct tm_bytes payload;
 	pthread_t thread;
 	pthread_mutex_t lock;

@@ -62,7 +62,7 @@ void tm_group_clear(struct tm_group *g) {
 	g->nodes.last_frame = 0;
 	tm_bytes_clear(&g->nodes.parents);
 	tm_bytes_clear(&g->nodes.frames);
-	g->segment_count = g->event_count = g->double_count = g->activity_count = 0;
+	g->segment_count = g->event_count = g->text_count = g->double_count = g->activity_count = 0;
 	tm_bytes_clear(&g->names);
 	g->opened_ns = g->end_ns = 0;
 	g->dump = false;

@@ -107,6 +107,7 @@ struct tm_group {
 	struct tm_segment_buffer *segments; /* segment_count in use; those behind keep their memory */
 	size_t segment_count, segment_capacity;
 	size_t event_count;
+	size_t text_count;   /* of them, those that are scopes, marks and the like */
 	size_t double_count; /* of them, those that the user counts twice: an allocation and a free */
 	struct tm_group_activity *activities;
 	size_t activity_count, activity_capacity;

@@ -157,6 +157,36 @@ def many_threads_stay_within_the_bound(t):
         os.remove(t.path("many.tmk"))
 
 
+SCOPES = """#include "tidemark.h"
+#include <stdlib.h>
+void *volatile kept;
+int main(void) {
+	for (int i = 0; i < 300000; i++) {
+		tidemark_scope_push("s");
+		if (i % 4 == 0) kept = malloc(i % 77 + 1);
+		tidemark_scope_pop();
+	}
+	return 0;
+}
+"""
+
+
+@test
+def scopes_beyond_the_bound(t):
+    """A scope is no event: the closing lines and the trace count apart what is left out of allocations and of scopes, and what is said to be in the trace is there."""
+    with open(t.path("scopes_beyond.c"), "w", encoding="ascii") as file:
+        file.write(SCOPES)
+    done = t.record([t.program(t.path("scopes_beyond.c"))], "--max-size=256KiB")
+    said = {name: int(number.replace(",", "")) for number, name in re.findall(r"([\d,]+) (allocations|of them are in|events\n|records of)", done.errors)}
+    db = t.imported(done)
+    kept, begun = db.row("select (select count(*) from allocation), (select max(calls) from scope_aggregate)")
+    t.equal((said["of them are in"], said["allocations"] - said["events\n"]), (kept, kept), f"blocks in the trace: {done.errors}")
+    lost = dict(db.rows("select kind, sum(count) from loss group by 1"))
+    t.equal(lost, {"max-size": said["events\n"], "records": said["records of"]}, "what was left out, as events and as scopes' begins and ends")
+    t.check(f"{os.path.getsize(done.trace) / kept:.1f} bytes an event" in done.errors, done.errors)
+    t.check(abs(kept / said["allocations"] - begun / (begun + said["records of"] / 2)) < 0.05, f"of {kept} blocks and {begun} scopes about the same part is there: {lost}")
+
+
 @test
 def stops_at_the_bound(t):
     """With --max-size=SIZE events that do not fit are left out and counted; the ends of processes and threads come on top."""
@@ -167,7 +197,7 @@ def stops_at_the_bound(t):
         t.check(size * 9 // 10 < most <= size + ends, f"the file of {threads} threads had {most} bytes, {size} are allowed")
         db = t.imported(trace)
         t.equal(db.rows("select kind from note where kind = 'max-size'"), [("max-size",)], "the note")
-        t.equal([kind for kind, in db.rows("select distinct kind from loss")], ["max-size"], "what was read and did not fit")
+        t.equal([kind for kind, in db.rows("select distinct kind from loss order by 1")], ["max-size", "records"], "blocks and scopes that were read and did not fit")
         t.equal(db.value("select cut_reason from trace"), None, "closed in order")
         until_ns = db.value("select start_ns from coverage_gap where kind = 'max-size'")
         t.equal(db.value("select max(ts_ns) from memory_timeline"), until_ns, "the last level that is known")
