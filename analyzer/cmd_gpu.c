@@ -8,6 +8,8 @@
 #include "talk.h"
 #include "verbs.h"
 
+#include <stdio.h>
+
 static const struct tm_usage usage = {
 	.verb = "gpu",
 	.operands = "DB|TRACE",
@@ -43,7 +45,7 @@ static const struct tm_listing lines = {
 	.source = "gpu_peak_line",
 	.order = "live_bytes DESC, process_id, heap, function, file, line, module, module_offset",
 	.has_heap = true,
-	.title = "live at the peak of each heap, by line (all: --lines)",
+	.title = "live at the peak of each heap, by line",
 	.nothing = "nothing was live",
 	.hidden = { "device", "stacks" },
 };
@@ -52,7 +54,7 @@ static const struct tm_listing libraries = {
 	.source = "gpu_peak_library",
 	.order = "live_bytes DESC, process_id, heap, library",
 	.has_heap = true,
-	.title = "the same by library (all: --libraries)",
+	.title = "the same by library",
 	.nothing = "nothing was live",
 	.hidden = { "device", "stacks" },
 };
@@ -78,16 +80,17 @@ static const struct tm_listing work = {
 	.source = "gpu_work",
 	.order = "total_duration_ns DESC, process_id, device, kind, direction, name",
 	.has_device = true,
-	.title = "work, and what driver and profiling interface took (all: --activity)",
+	.title = "work, and what driver and profiling interface took",
 	.nothing = "no work was recorded",
 	.hidden = { "first_ns", "last_ns" },
 };
 
 static const struct tm_listing refusals = {
 	.source = "gpu_oom",
-	.order = "device IS NULL, ts_ns, oom_id", /* those of devices first: asked for too much, the driver is itself refused room on the host */
+	.order =
+		"device IS NULL, ts_ns, oom_id", /* those of devices first: asked for too much, the driver is itself refused room on the host */
 	.has_heap = true,
-	.title = "refused (more: --oom)",
+	.title = "refused",
 	.nothing = "no request for memory was refused",
 	.hidden = { "device", "result", "device_free_bytes", "device_total_bytes", "reserved_bytes", "active_bytes", "inactive_bytes",
 		    "pool_idle_bytes", "other_bytes", "gap_bytes", "scope", "stack_id", "oom_id" },
@@ -106,7 +109,7 @@ static const struct tm_listing findings = {
 	.source = "gpu_inefficiency",
 	.order = "bytes DESC, process_id, heap, kind, stack_id",
 	.has_heap = true,
-	.title = "held in vain (all: --inefficiencies)",
+	.title = "held in vain",
 	.nothing = "nothing was held in vain, as far as is known",
 	.hidden = { "device", "launches", "allocation_id", "first_ns", "last_ns", "longest_duration_ns", "byte_seconds" },
 };
@@ -266,23 +269,27 @@ static int list_one(const struct tm_database *d, const struct tm_options *o) {
 static const struct part {
 	const char *exists;
 	const struct tm_listing *listing;
+	const char *more; /* behind its title: where all of it is */
 } parts[] = {
-	{ "SELECT 1 FROM pool_peak LIMIT 1", &pool_peaks },
-	{ "SELECT 1 FROM gpu_peak_line LIMIT 1", &lines },
-	{ "SELECT 1 FROM gpu_peak_library WHERE library IS NOT NULL LIMIT 1", &libraries },
-	{ "SELECT 1 FROM gpu_work_total LIMIT 1", &work },
-	{ "SELECT 1 FROM oom LIMIT 1", &refusals },
-	{ "SELECT 1 FROM oom_site LIMIT 1", &refusal_sites },
-	{ "SELECT 1 FROM gpu_inefficiency_total LIMIT 1", &findings },
-	{ "SELECT 1 FROM gpu_process WHERE uses_known = 0 AND launches > 0 LIMIT 1", &unknown_uses },
-	{ "SELECT 1 FROM loss WHERE kind LIKE 'gpu%' LIMIT 1", &losses },
-	{ "SELECT 1 FROM note WHERE kind = 'gpu' LIMIT 1", &notes },
+	{ "SELECT 1 FROM pool_peak LIMIT 1", &pool_peaks, "" },
+	{ "SELECT 1 FROM gpu_peak_line LIMIT 1", &lines, " (all: --lines)" },
+	{ "SELECT 1 FROM gpu_peak_library WHERE library IS NOT NULL LIMIT 1", &libraries, " (all: --libraries)" },
+	{ "SELECT 1 FROM gpu_work_total LIMIT 1", &work, " (all: --activity)" },
+	{ "SELECT 1 FROM oom LIMIT 1", &refusals, " (more: --oom)" },
+	{ "SELECT 1 FROM oom_site LIMIT 1", &refusal_sites, "" },
+	{ "SELECT 1 FROM gpu_inefficiency_total LIMIT 1", &findings, " (all: --inefficiencies)" },
+	{ "SELECT 1 FROM gpu_process WHERE uses_known = 0 AND launches > 0 LIMIT 1", &unknown_uses, "" },
+	{ "SELECT 1 FROM loss WHERE kind LIKE 'gpu%' LIMIT 1", &losses, "" },
+	{ "SELECT 1 FROM note WHERE kind = 'gpu' LIMIT 1", &notes, "" },
 };
 
 static int list_page(const struct tm_database *d, const struct tm_options *o) {
 	int status = tm_listing_run(d, o, &devices);
 	for (size_t i = 0; !status && i < sizeof parts / sizeof *parts; i++) {
 		struct tm_listing part = *parts[i].listing;
+		char title[128];
+		snprintf(title, sizeof title, "%s%s", part.title, parts[i].more);
+		part.title = title;
 		part.rows_shown = ROWS_SHOWN;
 		if (tm_database_integer(d, parts[i].exists, 0)) status = tm_listing_also(d, o, &part);
 	}

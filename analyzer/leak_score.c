@@ -343,10 +343,12 @@ static void put_words(const struct tm_leak_facts *f, const struct tm_leak_verdic
 	snprintf(w->allocations, sizeof w->allocations, "%s%s", about, tm_format_count(f->allocations, count));
 	snprintf(w->bytes, sizeof w->bytes, "%s%s", about, tm_format_size(f->live_bytes, size));
 	tm_format_count(blocks_of(f), count);
-	w->noun = f->splits ? "parts of blocks" : "blocks";
+	if (f->splits) w->noun = f->live_count == 1 ? "part of a block" : "parts of blocks";
+	else w->noun = f->live_count == 1 ? "block" : "blocks";
 	if (f->splits)
-		snprintf(w->blocks, sizeof w->blocks, "%s%s parts of %s block%s", about, count, w->allocations, f->allocations == 1 ? "" : "s");
-	else snprintf(w->blocks, sizeof w->blocks, "%s%s blocks", about, count);
+		snprintf(w->blocks, sizeof w->blocks, "%s%s part%s of %s block%s", about, count, blocks_of(f) == 1 ? "" : "s",
+			 w->allocations, f->allocations == 1 ? "" : "s");
+	else snprintf(w->blocks, sizeof w->blocks, "%s%s block%s", about, count, blocks_of(f) == 1 ? "" : "s");
 	w->growth[0] = '\0';
 	if (isnan(v->growth_bytes_per_step) || v->growth_bytes_per_step < 1) return;
 	snprintf(w->growth, sizeof w->growth, "; %s%s a step%s", about, tm_format_size((uint64_t)llround(v->growth_bytes_per_step), size),

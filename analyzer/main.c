@@ -70,7 +70,8 @@ static void print_help(void) {
 	fprintf(to,
 		"\n%s\n"
 		"Where a verb reads a database (run.db) it takes a trace (run.tmk) as well, and imports it beside the trace first.\n"
-		"Verbs that list take --format=table|json|csv, --limit, --sort, --heap, --process, --from, --to and --sql.\n"
+		"Verbs that list take --format=table|json|csv, --limit, --sort, --heap, --process, --sql (but for top) and, but for\n"
+		"summary, diff, check and top, --from and --to.\n"
 		"exit status: 0 done, 1 failed, 2 wrong usage, 3 a check found something\n",
 		examples);
 	if (fclose(to) == 0) tm_print_help(text);

@@ -276,25 +276,33 @@ static void write_note(struct scope_writer *c, sqlite3_stmt *row, uint32_t proce
 		     tm_text_of(text));
 }
 
-/* Where `text` has its %, the count stands. */
+/* Where `many` has its %, the count stands. */
 static void write_count(struct scope_writer *c, sqlite3_stmt *row, uint32_t process, const char *kind, uint64_t count, uint64_t least,
-			const char *text) {
+			const char *one, const char *many) {
 	char whole[256];
 	if (count < least) return;
-	const char *number = strchr(text, '%');
+	const char *text = count == 1 ? one : many, *number = strchr(text, '%');
+	if (!number) {
+		write_note(c, row, process, kind, text);
+		return;
+	}
 	snprintf(whole, sizeof whole, "%.*s%llu%s", (int)(number - text), text, (unsigned long long)count, number + 1);
 	write_note(c, row, process, kind, whole);
 }
 
 static void write_oddities(struct scope_writer *c, sqlite3_stmt *row, uint32_t id, const struct tm_scope_oddities *odd) {
-	write_count(c, row, id, "scopes-across-threads", odd->across_threads, 1, "% scopes were closed by another thread than opened them");
+	write_count(c, row, id, "scopes-across-threads", odd->across_threads, 1, "1 scope was closed by another thread than opened it",
+		    "% scopes were closed by another thread than opened them");
 	write_count(c, row, id, "scopes-overlap", odd->overlapping, 1,
+		    "1 scope was closed while one opened later on its thread stayed open",
 		    "% scopes were closed while one opened later on their thread stayed open");
 	write_count(c, row, id, "fork-in-scope", odd->forks, 1,
+		    "the process forked once while scopes were open: in the child none of them is",
 		    "the process forked % times while scopes were open: in the children none of them is");
-	write_count(c, row, id, "deep-scopes", odd->deepest, DEEP, "% scopes were open inside of each other");
-	write_count(c, row, id, "many-scope-names", odd->names, MANY_NAMES, "its scopes have % different names");
+	write_count(c, row, id, "deep-scopes", odd->deepest, DEEP, "%", "% scopes were open inside of each other");
+	write_count(c, row, id, "many-scope-names", odd->names, MANY_NAMES, "%", "its scopes have % different names");
 	write_count(c, row, id, "scope-names-not-utf8", odd->wrong_names, 1,
+		    "1 name of a scope is no UTF-8: what is wrong in it is shown as U+FFFD",
 		    "% names of scopes are no UTF-8: what is wrong in them is shown as U+FFFD");
 }
 

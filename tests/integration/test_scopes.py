@@ -75,7 +75,7 @@ def odd_names(t):
     t.equal(names[3], b"x" * 4094, "and no character is cut in the middle")
     t.equal(len(names), 4, "scopes")
     info = t.ask("info", db.path).text
-    t.check("cut-texts" in info and "scope-names-not-utf8" in info and "1 names of scopes" in info, f"info: {info}")
+    t.check("cut-texts" in info and "scope-names-not-utf8" in info and "1 name of a scope is no UTF-8" in info, f"info: {info}")
     t.check("cut-texts" in t.ask("info", recording.trace).text, "so it says of the trace")
     t.check(names[1] in (b"\xff\xfe", b"\xef\xbf\xbd\xef\xbf\xbd"), f"a name that is no UTF-8: {names[1]}")
 
@@ -102,7 +102,7 @@ def across_threads(t):
     db = story(t, "across")
     t.equal([row[:4] for row in db.rows(OWN)], [("range", "user", None, "closed")], "scopes")
     t.equal(db.value("select count(*) from allocation where size_bytes = 300 and scope_id <> 0"), 1, "while it was open")
-    t.equal(said(db, "scopes-across-threads"), "1 scopes were closed by another thread than opened them", "info")
+    t.equal(said(db, "scopes-across-threads"), "1 scope was closed by another thread than opened it", "info")
     t.equal(db.value("select count(*) from allocation where size_bytes = 400 and scope_id <> 0"), 0, "after it")
     t.equal(losses(db), {}, "losses")
 
@@ -113,7 +113,7 @@ def fork_inside_a_scope(t):
     t.equal([row[:4] for row in db.rows(OWN)], [("parent", "user", None, "closed")], "scopes")
     t.equal(db.value("select count(*) from allocation where size_bytes = 555 and scope_id <> 0"), 0, "the child is in no scope")
     t.equal(losses(db), {"unmatched-scope-end": 1}, "its pop finds nothing")
-    t.equal(said(db, "fork-in-scope"), "the process forked 1 times while scopes were open: in the children none of them is", "info")
+    t.equal(said(db, "fork-in-scope"), "the process forked once while scopes were open: in the child none of them is", "info")
 
 
 @test
