@@ -149,8 +149,6 @@ static const struct tm_listing notes = {
 	.nothing = "none",
 };
 
-typedef int lister(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l);
-
 static int no_memory(const struct tm_database *d) {
 	return tm_fail("cannot read '%s': out of memory", d->path);
 }
@@ -173,7 +171,7 @@ static char *window_condition(const struct tm_database *d, const struct tm_optio
 }
 
 static int list_in_window(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l, const char *first,
-			  const char *last, lister *list) {
+			  const char *last, tm_lister *list) {
 	struct tm_listing listing = *l;
 	if (!tm_has_window(o)) return list(d, o, l);
 	char *where = window_condition(d, o, first, last);

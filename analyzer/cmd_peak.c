@@ -65,9 +65,7 @@ static int list_peaks(const struct tm_database *d, const struct tm_options *o) {
 	return status;
 }
 
-typedef int lister(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l);
-
-static int list_sites(const struct tm_database *d, const struct tm_options *o, lister *list) {
+static int list_sites(const struct tm_database *d, const struct tm_options *o, tm_lister *list) {
 	bool is_made = true; /* by import, or just now */
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	if (tm_has_window(o) || d->estimated) is_made = tm_sql_live_at_peak(sql, d, o);

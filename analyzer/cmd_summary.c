@@ -230,6 +230,22 @@ static int list_page(const struct tm_database *d, const struct tm_options *o) {
 	return status;
 }
 
+/* Those whose processes were chosen. */
+static int list_recordings(const struct tm_database *d, const struct tm_options *o, tm_lister *list) {
+	struct tm_options unsorted = *o;
+	struct tm_listing listing = recordings;
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	sqlite3_str_appendall(sql, "id IN (SELECT trace_id FROM process");
+	tm_sql_process(sql, o, " WHERE", "id");
+	sqlite3_str_appendall(sql, ")");
+	char *where = sqlite3_str_finish(sql);
+	unsorted.sort = NULL;
+	if (o->process_given) listing.where = where;
+	int status = where ? list(d, &unsorted, &listing) : tm_fail("cannot read '%s': out of memory", d->path);
+	sqlite3_free(where);
+	return status;
+}
+
 static int answer(const struct tm_database *d, const struct tm_options *o) {
 	struct tm_listing listing = heaps;
 	char *columns = NULL;
@@ -239,16 +255,14 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 		listing.source = "heap_summary AS v";
 	}
 	bool is_page = o->format == TM_FORMAT_TABLE && !o->sql;
-	struct tm_options unsorted = *o;
-	unsorted.sort = NULL;
 	int status;
 	/* A column that cannot be sorted by is refused before the page begins. */
 	char *sql = tm_listing_sql(d, o, &listing, &status);
 	sqlite3_free(sql);
-	if (!status && is_page) status = tm_listing_run(d, &unsorted, &recordings);
+	if (!status && is_page) status = list_recordings(d, o, tm_listing_run);
 	if (!status && is_page && tm_write_output("\n", 1)) status = TM_EXIT_FAILED;
 	if (!status) status = tm_listing_run(d, o, &listing);
-	if (!status && o->sql) status = tm_listing_also(d, o, &recordings);
+	if (!status && o->sql) status = list_recordings(d, o, tm_listing_also);
 	sqlite3_free(columns);
 	return status || o->format != TM_FORMAT_TABLE ? status : list_page(d, o);
 }

@@ -58,12 +58,14 @@ int tm_listing_check(const struct tm_database *d, const struct tm_options *o);
 /* Of the processes that are asked about. */
 int64_t tm_count_unrecorded(const struct tm_database *d, const struct tm_options *o);
 
+typedef int tm_lister(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l);
+
 /* Lists, or prints the query with --sql. */
-int tm_listing_run(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l);
+tm_lister tm_listing_run;
 
 /* A further part of a report: lists it under an empty line in a table, and with --sql prints its query as a comment. Other formats have one
  * array only, so they leave it out. */
-int tm_listing_also(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l);
+tm_lister tm_listing_also;
 
 /* The query alone, to be freed with sqlite3_free(); NULL after saying why (*status is the exit status). */
 char *tm_listing_sql(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l, int *status);

@@ -31,6 +31,28 @@ static const struct tm_report_process *largest(const struct tm_report *r) {
 
 /* --- the head of the page --- */
 
+#define TRACES_SHOWN " AND id IN (SELECT trace_id FROM process WHERE true"
+
+/* Of the traces whose processes are shown; `what` of each, in that order. To be freed with sqlite3_free(). */
+static char *of_traces(const struct tm_report *r, const char *what, const char *order) {
+	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
+	sqlite3_str_appendf(sql, "SELECT %s FROM trace WHERE true", what);
+	if (r->o->process_given) {
+		sqlite3_str_appendall(sql, TRACES_SHOWN);
+		tm_report_filter(sql, r, "id", NULL);
+		sqlite3_str_appendall(sql, ")");
+	}
+	sqlite3_str_appendf(sql, " ORDER BY %s", order);
+	return sqlite3_str_finish(sql);
+}
+
+static int64_t events_shown(const struct tm_report *r) {
+	char *sql = of_traces(r, "sum(events)", "1");
+	int64_t events = sql ? tm_database_integer(r->d, sql, 0) : 0;
+	sqlite3_free(sql);
+	return events < 0 ? 0 : events;
+}
+
 static int take_name(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	(void)r;
 	struct telling *t = context;
@@ -40,7 +62,7 @@ static int take_name(struct tm_report *r, sqlite3_stmt *s, void *context) {
 
 int tm_report_title(struct tm_report *r, struct tm_bytes *out) {
 	struct telling t = { .out = out };
-	int status = tm_report_rows(r, sqlite3_mprintf("SELECT coalesce(nullif(command, ''), path) FROM trace ORDER BY id"), take_name, &t);
+	int status = tm_report_rows(r, of_traces(r, "coalesce(nullif(command, ''), path)", "id"), take_name, &t);
 	if (!status && !t.told) tm_html(out, "no recording");
 	if (t.told > 1) tm_put_format(out, " and %d more", t.told - 1);
 	return status;
@@ -63,13 +85,11 @@ int tm_report_head(struct tm_report *r, struct tm_bytes *out) {
 	struct telling t = { .out = out };
 	char text[TM_UNIT_TEXT_MAX];
 	int status = tm_report_rows(
-		r,
-		sqlite3_mprintf("SELECT host, strftime('%%Y-%%m-%%d %%H:%%M:%%S UTC', start_unix_ns / 1000000000, 'unixepoch')"
-				" FROM trace ORDER BY start_unix_ns, id"),
+		r, of_traces(r, "host, strftime('%Y-%m-%d %H:%M:%S UTC', start_unix_ns / 1000000000, 'unixepoch')", "start_unix_ns, id"),
 		take_trace, &t);
 	tm_put_format(out, "<span>%s process%s</span>", tm_format_count(r->processes.count, text), r->processes.count == 1 ? "" : "es");
-	int64_t events = tm_database_integer(r->d, "SELECT sum(events) FROM trace", 0);
-	tm_put_format(out, "<span>%s event%s</span>", tm_format_count((uint64_t)(events < 0 ? 0 : events), text), events == 1 ? "" : "s");
+	int64_t events = events_shown(r);
+	tm_put_format(out, "<span>%s event%s</span>", tm_format_count((uint64_t)events, text), events == 1 ? "" : "s");
 	if (r->o->heap) {
 		tm_html(out, "<span>only heap ");
 		tm_html_name(out, r->o->heap, strlen(r->o->heap), TM_HTML_NAME_BYTES);
@@ -139,8 +159,6 @@ static int64_t ask(const struct tm_report *r, const char *query, const char *col
 	sqlite3_str_appendall(sql, end);
 	return ask_and_free(r, sql);
 }
-
-#define TRACES_SHOWN " AND id IN (SELECT trace_id FROM process WHERE true"
 
 static int64_t ask_losses(const struct tm_report *r, const char *query) {
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);

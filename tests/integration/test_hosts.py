@@ -160,6 +160,22 @@ def worlds_of_one_launcher_pid(t):
 
 
 @test
+def heads_of_pages_of_one_rank(t):
+    """The trace that is told of is the one of the chosen process: rank 1's, of 1 event, where rank 0's has 3."""
+    db = t.imported(a_rank(t, "h0.tmk", 0), a_rank(t, "h1.tmk", 1, start=START + S, host="node1", seconds=3))
+    for chosen, host, events in (("rank:0", "node0", 3), ("rank:1", "node1", 1)):
+        head = t.ask("summary", db.path, f"--process={chosen}").text.split("\n\n")[0].splitlines()
+        t.equal(head[0], "recording", "the first list")
+        t.equal([row.split()[1:4:2] for row in head[2:]], [[host, str(events)]], f"recordings of {chosen}: {head}")
+        page = t.path(chosen.replace(":", "") + ".html")
+        t.ask("report", db.path, "-o", page, f"--process={chosen}")
+        with open(page, encoding="utf-8") as file:
+            text = html.unescape(file.read())
+        t.check(f">{host}</" in text and f"<span>{events} event{'s' if events > 1 else ''}</span>" in text, f"head of the report of {chosen}")
+    t.equal(len(t.ask("summary", db.path).text.split("\n\n")[0].splitlines()), 4, "recordings of all")
+
+
+@test
 def rank_of_one_world(t):
     """--process=rank:N@WORLD: every verb that takes --process shows that process and no other."""
     for by_pid in (True, False):
