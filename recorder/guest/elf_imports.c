@@ -44,10 +44,23 @@ bool tm_imports_find(struct tm_imports *found, const void *bias, const ElfW(Phdr
 	return found->symbols && found->names && found->hash;
 }
 
+/* The highest number of a symbol that is imported. */
+static uint32_t last_import(const struct tm_imports *imports) {
+	uint32_t last = 0;
+	for (unsigned k = 0; k < 2; k++) {
+		for (size_t i = k ? imports->relative : 0; imports->tables[k] && i < imports->bytes[k] / sizeof(ElfW(Rela)); i++) {
+			const ElfW(Rela) *r = &imports->tables[k][i];
+			if (IS_IMPORT(ELF64_R_TYPE(r->r_info)) && ELF64_R_SYM(r->r_info) > last) last = (uint32_t)ELF64_R_SYM(r->r_info);
+		}
+	}
+	return last;
+}
+
 /* The names' symbols, by their numbers: of PyTorch's 140,000 relocations few belong to one of them, and their names lie all over. */
 static void find_symbols(const struct tm_imports *imports, const char *const *names, size_t count, uint32_t *numbers) {
 	struct tm_symbols s = { imports->bias, imports->hash, imports->symbols, imports->names };
 	uint32_t first = tm_symbols_first(&s);
+	if (first <= 1) first = last_import(imports) + 1; /* the table of a module that exports nothing says 1, whatever there is */
 	for (size_t n = 0; n < count; n++) numbers[n] = tm_symbols_index(&s, names[n]);
 	for (uint32_t i = 1; i < first; i++) {
 		const char *name = s.names + s.symbols[i].st_name;

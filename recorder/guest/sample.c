@@ -115,7 +115,8 @@ bool tm_sample_remember(struct tm_thread *t, const void *addr, size_t size_bytes
 	if (put_down((uintptr_t)addr)) return true;
 	count_page(addr, -1);
 	if (!atomic_exchange(&noted, true))
-		tm_emit_note(t, "samples", "there was no room to remember a sampled block: more than the table holds were live");
+		tm_emit_note(t, "samples",
+			     "a sampled block could not be remembered: more than the table holds were live, or there was no memory for it");
 	atomic_fetch_add(&t->ring->lost_events, 1);
 	atomic_fetch_add(&t->ring->lost_bytes, size_bytes);
 	return false;

@@ -530,14 +530,15 @@ def library_that_comes_and_goes_while_the_list_is_looked_at(t):
 def library_that_passes_the_hooks_by(t):
     plugin = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_one", "-DSIZE=4001", name="plugin_one.so")
     frees = t.program("prog_plugin.c", "-shared", "-fPIC", "-DRELEASES", name="plugin_frees.so")
+    unexported = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_one", "-DSIZE=4001", "-DUNEXPORTED", name="plugin_unexported.so")
     for options, seen, notes in (([], 10, 0), (["deep"], 0, 1), (["deep", "close"], 0, 1)):
-        for library in (plugin, frees):
+        for library in (plugin, frees, unexported):
             name = os.path.basename(library)
             command = [t.program("prog_deepbind.c"), library, *options]
             db = t.imported(t.same_as_bare(command))
             said = t.record(command).errors
             t.equal("unrecorded   some allocations:" in said, notes == 1, f"{name}: the summary with {options}: {said}")
-            t.equal(db.value("select count(*) from allocation where size_bytes = 4001"), seen if library == plugin else 0, f"{name}: blocks with {options}")
+            t.equal(db.value("select count(*) from allocation where size_bytes = 4001"), 0 if library == frees else seen, f"{name}: blocks with {options}")
             t.equal(db.value("select count(*) from note where kind = 'bypassed' and instr(text, ?)", name), notes, f"{name}: notes with {options}")
 
 
