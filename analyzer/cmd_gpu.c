@@ -85,10 +85,10 @@ static const struct tm_listing work = {
 	.hidden = { "first_ns", "last_ns" },
 };
 
+/* Those of devices first: asked for too much, the driver is itself refused room on the host. */
 static const struct tm_listing refusals = {
 	.source = "gpu_oom",
-	.order =
-		"device IS NULL, ts_ns, oom_id", /* those of devices first: asked for too much, the driver is itself refused room on the host */
+	.order = "device IS NULL, ts_ns, oom_id",
 	.has_heap = true,
 	.title = "refused",
 	.nothing = "no request for memory was refused",

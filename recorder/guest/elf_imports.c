@@ -44,23 +44,36 @@ bool tm_imports_find(struct tm_imports *found, const void *bias, const ElfW(Phdr
 	return found->symbols && found->names && found->hash;
 }
 
-/* The highest number of a symbol that is imported. */
-static uint32_t last_import(const struct tm_imports *imports) {
-	uint32_t last = 0;
-	for (unsigned k = 0; k < 2; k++) {
-		for (size_t i = k ? imports->relative : 0; imports->tables[k] && i < imports->bytes[k] / sizeof(ElfW(Rela)); i++) {
-			const ElfW(Rela) *r = &imports->tables[k][i];
-			if (IS_IMPORT(ELF64_R_TYPE(r->r_info)) && ELF64_R_SYM(r->r_info) > last) last = (uint32_t)ELF64_R_SYM(r->r_info);
+/* A place in the tables: begin with { 0, 0 }. */
+struct place {
+	unsigned table;
+	size_t at;
+};
+
+/* The next import; NULL: that was all. */
+static const ElfW(Rela) * next_import(const struct tm_imports *imports, struct place *p) {
+	for (; p->table < 2; *p = (struct place){ p->table + 1, imports->relative }) {
+		while (imports->tables[p->table] && p->at < imports->bytes[p->table] / sizeof(ElfW(Rela))) {
+			const ElfW(Rela) *r = &imports->tables[p->table][p->at++];
+			if (IS_IMPORT(ELF64_R_TYPE(r->r_info))) return r;
 		}
 	}
-	return last;
+	return NULL;
+}
+
+static uint32_t highest_import(const struct tm_imports *imports) {
+	struct place place = { 0, 0 };
+	uint32_t highest = 0;
+	for (const ElfW(Rela) * r; (r = next_import(imports, &place));)
+		if (ELF64_R_SYM(r->r_info) > highest) highest = (uint32_t)ELF64_R_SYM(r->r_info);
+	return highest;
 }
 
 /* The names' symbols, by their numbers: of PyTorch's 140,000 relocations few belong to one of them, and their names lie all over. */
 static void find_symbols(const struct tm_imports *imports, const char *const *names, size_t count, uint32_t *numbers) {
 	struct tm_symbols s = { imports->bias, imports->hash, imports->symbols, imports->names };
 	uint32_t first = tm_symbols_first(&s);
-	if (first <= 1) first = last_import(imports) + 1; /* the table of a module that exports nothing says 1, whatever there is */
+	if (first <= 1) first = highest_import(imports) + 1; /* the table of a module that exports nothing says 1, whatever there is */
 	for (size_t n = 0; n < count; n++) numbers[n] = tm_symbols_index(&s, names[n]);
 	for (uint32_t i = 1; i < first; i++) {
 		const char *name = s.names + s.symbols[i].st_name;
@@ -70,18 +83,14 @@ static void find_symbols(const struct tm_imports *imports, const char *const *na
 }
 
 void tm_import_slots(const struct tm_imports *imports, const char *const *names, size_t count, void ***slots) {
+	struct place place = { 0, 0 };
 	uint32_t numbers[TM_IMPORTS_TOGETHER];
 	memset(slots, 0, count * sizeof *slots);
 	find_symbols(imports, names, count, numbers);
-	for (unsigned k = 0; k < 2; k++) {
-		for (size_t i = k ? imports->relative : 0; imports->tables[k] && i < imports->bytes[k] / sizeof(ElfW(Rela)); i++) {
-			const ElfW(Rela) *r = &imports->tables[k][i];
-			if (!IS_IMPORT(ELF64_R_TYPE(r->r_info))) continue;
-			for (size_t n = 0; n < count; n++)
-				if (ELF64_R_SYM(r->r_info) == numbers[n] && numbers[n] && !slots[n])
-					slots[n] = (void **)(imports->bias + r->r_offset);
-		}
-	}
+	for (const ElfW(Rela) * r; (r = next_import(imports, &place));)
+		for (size_t n = 0; n < count; n++)
+			if (ELF64_R_SYM(r->r_info) == numbers[n] && numbers[n] && !slots[n])
+				slots[n] = (void **)(imports->bias + r->r_offset);
 }
 
 void **tm_import_slot(const struct tm_imports *imports, const char *name) {

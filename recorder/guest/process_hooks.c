@@ -251,10 +251,9 @@ TM_EXPORT_ALIGNED pid_t _Fork(void) {
 	return forked(real.bare_fork ? real.bare_fork() : real.fork(), t);
 }
 
-/* libc's forks by itself, where nobody sees it. */
+/* libc's forks by itself. */
 TM_EXPORT_ALIGNED pid_t forkpty(int *terminal, char *name, const struct termios *modes, const struct winsize *size) {
 	pid_t (*call)(int *, char *, const struct termios *, const struct winsize *);
-	FIND_REAL();
 	*(void **)&call = tm_next_symbol("forkpty"); /* of a library of its own before glibc 2.34, which may have come late */
 	if (!call) {
 		errno = ENOSYS;
