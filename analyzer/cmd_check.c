@@ -96,11 +96,12 @@ static void put_leak(sqlite3_str *sql, const struct tm_options *o, const char *s
 
 /* Steps in their order, behind the warm-up; of many, about a hundred. */
 static void put_steps(sqlite3_str *sql, const struct tm_options *o) {
-	sqlite3_str_appendall(sql, "numbered AS (\n  SELECT process_id, live_end_bytes, allocations, row_number() OVER w AS x,\n"
-				   "    count(*) OVER (PARTITION BY process_id) AS steps FROM step_total WHERE ");
-	put_heap(sql, o, "heap");
+	sqlite3_str_appendall(sql, "numbered AS (\n  SELECT s.process_id, coalesce(a.end_bytes, 0) AS live_end_bytes,\n"
+				   "    coalesce(a.allocations, 0) AS allocations, row_number() OVER w AS x,\n"
+				   "    count(*) OVER (PARTITION BY s.process_id) AS steps\n  FROM ");
+	tm_sql_from_steps(sql, o);
 	sqlite3_str_appendall(
-		sql, " WINDOW w AS (PARTITION BY process_id ORDER BY start_ns)),\n"
+		sql, "\n  WINDOW w AS (PARTITION BY s.process_id ORDER BY s.start_ns)),\n"
 		     "warm AS (SELECT * FROM numbered WHERE x > (steps + 9) / 10 AND steps >= 2),\n"
 		     "point AS (SELECT * FROM warm WHERE steps >= 4 AND x % ((steps + 99) / 100) = 0),\n"
 		     "slope AS (\n  SELECT process_id, slope, row_number() OVER (PARTITION BY process_id ORDER BY slope) AS place,\n"

@@ -134,6 +134,7 @@ static const struct tm_listing steps = {
 	.source = "step_total",
 	.where = "heap IS NULL",
 	.order = "survived_bytes DESC, process_id, start_ns",
+	.has_heap = true,
 	.rows_shown = ROWS_SHOWN,
 	.title = "steps, those that left most behind first (more: tidemark scopes --steps)",
 	.share_column = "survived_bytes",
@@ -214,6 +215,13 @@ static int list_any(const struct tm_database *d, const struct tm_options *o, con
 	return is_listed ? tm_listing_also(d, o, listing) : status;
 }
 
+/* Of the chosen heap, or of the process. */
+static int list_steps(const struct tm_database *d, const struct tm_options *o) {
+	struct tm_listing listing = steps;
+	if (o->heap) listing.where = NULL;
+	return list_any(d, o, &listing);
+}
+
 static int list_page(const struct tm_database *d, const struct tm_options *o) {
 	struct tm_options every = *o;
 	every.sort = NULL; /* names a column of the heaps */
@@ -222,7 +230,7 @@ static int list_page(const struct tm_database *d, const struct tm_options *o) {
 	if (!status) status = list_sites(d, &every, &peak_sites, true);
 	if (!status) status = list_sites(d, &every, &leaks, false);
 	if (!status) status = list_any(d, &every, &scopes);
-	if (!status) status = list_any(d, &every, &steps);
+	if (!status) status = list_steps(d, &every);
 	if (!status) status = list_any(d, &every, &refusals);
 	if (!status) status = list_any(d, &every, &losses);
 	if (!status) status = list_any(d, &every, &alerts);

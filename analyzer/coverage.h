@@ -14,6 +14,8 @@
 
 /* Kinds of losses of which none is an allocation or a free: a list in SQL. */
 #define TM_LOSSES_OF_NO_EVENT "'records', 'gpu-records', 'unmatched-scope-end', 'overlapping-scope'"
+/* Those among them behind which nothing is missing: what the program said is odd. */
+#define TM_LOSSES_OF_NOTHING "'unmatched-scope-end', 'overlapping-scope'"
 /* Kinds that import finds: of blocks and frees whose other half was lost, or happened unseen. */
 #define TM_LOSSES_THAT_FOLLOW "'lost-free', 'unmatched-free'"
 /* Kinds of losses that lie in gaps. */

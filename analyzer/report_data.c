@@ -11,6 +11,7 @@
 
 #include "json_text.h"
 #include "report_html.h"
+#include "scans.h"
 #include "talk.h"
 
 #define STEPS_MAX 2000
@@ -452,12 +453,16 @@ static int put_list(struct data *p, const char *name, const char *kinds, const c
 
 static int put_lists(struct data *p) {
 	char limit[64];
+	sqlite3_str *steps = sqlite3_str_new(p->r->d->handle);
+	sqlite3_str_appendall(steps, "SELECT s.process_id, s.n, s.start_ns, s.end_ns - s.start_ns, coalesce(a.allocated_bytes, 0),\n"
+				     "  coalesce(a.freed_bytes, 0), coalesce(a.begin_bytes, 0), coalesce(a.end_bytes, 0),\n"
+				     "  coalesce(a.peak_bytes, 0), coalesce(a.survived_bytes, 0)\nFROM ");
+	tm_sql_from_steps(steps, p->r->o);
+	sqlite3_str_appendall(steps, " WHERE true");
+	char *query = sqlite3_str_finish(steps);
 	snprintf(limit, sizeof(limit), " ORDER BY s.process_id, s.start_ns LIMIT %d", STEPS_MAX);
-	int status = put_list(p, "steps", "iiiiiiiiii",
-			      "SELECT s.process_id, s.n, s.start_ns, s.duration_ns, s.allocated_bytes, s.freed_bytes, s.live_begin_bytes, "
-			      "s.live_end_bytes,"
-			      " s.peak_bytes, s.survived_bytes FROM step_total AS s WHERE s.heap IS NULL",
-			      "s.process_id", NULL, limit);
+	int status = query ? put_list(p, "steps", "iiiiiiiiii", query, "s.process_id", NULL, limit) : TM_EXIT_FAILED;
+	sqlite3_free(query);
 	snprintf(limit, sizeof(limit), " ORDER BY 1 LIMIT %d", MARKS_MAX);
 	if (!status) status = put_list(p, "marks", "it", "SELECT ts_ns, name FROM mark WHERE true", "process_id", NULL, limit);
 	if (!status)

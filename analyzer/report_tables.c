@@ -6,6 +6,7 @@
 
 #include "json_text.h"
 #include "report_html.h"
+#include "scans.h"
 #include "schema/units.h"
 
 #define LEAKS_MAX 200
@@ -166,11 +167,15 @@ static int take_step(struct tm_report *r, sqlite3_stmt *s, void *context) {
 int tm_report_steps(struct tm_report *r, struct tm_bytes *out) {
 	struct table t = { .out = out, .has_processes = r->processes.count > 1 };
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
-	sqlite3_str_appendall(
-		sql, "SELECT process_id, n, duration_ns, allocated_bytes, net_bytes, live_end_bytes, peak_bytes, survived_bytes, estimated"
-		     " FROM step_total WHERE heap IS NULL");
-	tm_report_filter(sql, r, "process_id", NULL);
-	sqlite3_str_appendf(sql, " ORDER BY process_id, start_ns LIMIT %d", STEPS_MAX);
+	sqlite3_str_appendf(sql,
+			    "SELECT s.process_id, s.n, s.end_ns - s.start_ns, coalesce(a.allocated_bytes, 0),\n"
+			    "  coalesce(a.allocated_bytes - a.freed_bytes, 0), coalesce(a.end_bytes, 0), coalesce(a.peak_bytes, 0),\n"
+			    "  coalesce(a.survived_bytes, 0), %s\nFROM ",
+			    r->o->heap ? "h.estimated" : "(SELECT p.estimated FROM process AS p WHERE p.id = s.process_id)");
+	tm_sql_from_steps(sql, r->o);
+	sqlite3_str_appendall(sql, " WHERE true");
+	tm_report_filter(sql, r, "s.process_id", NULL);
+	sqlite3_str_appendf(sql, " ORDER BY s.process_id, s.start_ns LIMIT %d", STEPS_MAX);
 	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_step, &t);
 	if (!t.rows) {
 		tm_html(out, "<p class=\"none\">The program named no steps (<code>tidemark_step(n)</code>, "

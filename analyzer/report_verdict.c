@@ -169,7 +169,8 @@ static int64_t ask_losses(const struct tm_report *r, const char *query) {
 
 static bool is_complete(const struct tm_report *r) {
 	return !ask(r, "SELECT 1 FROM trace WHERE NOT complete" TRACES_SHOWN, "id", ") LIMIT 1") &&
-	       (r->o->process_given || !tm_has_unreadable_trace(r->d)) && !ask_losses(r, "SELECT count(*) FROM loss WHERE true") &&
+	       (r->o->process_given || !tm_has_unreadable_trace(r->d)) &&
+	       !ask_losses(r, "SELECT count(*) FROM loss WHERE kind NOT IN (" TM_LOSSES_OF_NOTHING ")") &&
 	       !ask(r, "SELECT 1 FROM process WHERE NOT recorded", "id", " LIMIT 1");
 }
 
@@ -321,8 +322,8 @@ static int tell_leaks(struct tm_report *r, struct tm_bytes *out, const struct su
 		return 0;
 	}
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
-	bool has_candidates = tm_database_integer(r->d, "SELECT 1 FROM leak_candidate WHERE NOT suppressed LIMIT 1", 0);
-	/* A heap may lie in another one, whose bytes are then the same: of each site the heap is told of in which it looks most like a
+	bool has_candidates = tm_database_integer(r->d, "SELECT 1 FROM leak_score LIMIT 1", 0);
+	/* Where nothing was scored the largest sites are named. A heap may lie in another one, whose bytes are then the same: of each site the heap is told of in which it looks most like a
 	 * leak. */
 	sqlite3_str_appendf(sql,
 			    "SELECT function, file, line, bytes FROM (SELECT *, row_number() OVER (PARTITION BY function, file, line\n"
@@ -448,7 +449,8 @@ static void tell_ooms(struct tm_report *r, struct tm_bytes *out) {
 
 static void tell_missing(struct tm_report *r, struct tm_bytes *out) {
 	int64_t lost = ask_losses(r, "SELECT sum(count) FROM loss WHERE kind NOT IN (" TM_LOSSES_OF_NO_EVENT ")");
-	int64_t others = ask_losses(r, "SELECT sum(count) FROM loss WHERE kind IN (" TM_LOSSES_OF_NO_EVENT ")");
+	int64_t others = ask_losses(r, "SELECT sum(count) FROM loss WHERE kind IN (" TM_LOSSES_OF_NO_EVENT ")\n"
+				       " AND kind NOT IN (" TM_LOSSES_OF_NOTHING ")");
 	int64_t cut = ask(r, "SELECT count(*) FROM trace WHERE cut_reason IS NOT NULL" TRACES_SHOWN, "id", ")");
 	int64_t unrecorded = ask(r, "SELECT count(*) FROM process WHERE NOT recorded", "id", "");
 	if (!r->o->process_given && tm_has_unreadable_trace(r->d)) cut = 1;

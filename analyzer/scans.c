@@ -65,6 +65,12 @@ void tm_sql_process(sqlite3_str *sql, const struct tm_options *o, const char *wo
 	tm_sql_process_of(sql, o, NULL, word, column);
 }
 
+void tm_sql_from_steps(sqlite3_str *sql, const struct tm_options *o) {
+	sqlite3_str_appendall(sql, "step AS s");
+	if (o->heap) sqlite3_str_appendf(sql, " JOIN heap AS h ON h.process_id = s.process_id AND h.name = %Q", o->heap);
+	sqlite3_str_appendf(sql, " LEFT JOIN step_aggregate AS a ON a.step_id = s.id AND a.heap_id = %s", o->heap ? "h.id" : "0");
+}
+
 void tm_sql_window(sqlite3_str *sql, const struct tm_options *o, const char *first, const char *last) {
 	if (o->from.kind != TM_TIME_UNSET) sqlite3_str_appendf(sql, " AND %s >= i.from_ns", first);
 	if (o->to.kind != TM_TIME_UNSET) sqlite3_str_appendf(sql, " AND %s <= i.to_ns", last);

@@ -463,6 +463,33 @@ def what_the_program_knows(t):
             t.equal(db.rows("SELECT DISTINCT kind FROM note WHERE kind LIKE 'suppressions%'"), [("suppressions" if wanted else "suppressions-unread",)], "notes")
 
 
+def pooled(*used):
+    """20 steps, in which the heap `pool` does something only in those of `used` (step, blocks of 10 bytes): they are freed in the step behind."""
+    def events(trace):
+        main, made, blocks = trace.stack("main"), [], dict(used)
+        trace.heap(1, 1, "pool", "pool")
+        for n in range(20):
+            begin = 1_000_000 * (n + 1)
+            made += [step(begin, n), malloc(begin + 1, 0x1000 + 64 * n, 8, main)]
+            made += [free(begin + 10 + k, 0x100000 + 64 * k, heap=1) for k in range(blocks.get(n - 1, 0))]
+            made += [malloc(begin + 1000 + k, 0x100000 + 64 * k, 10, main, heap=1) for k in range(blocks.get(n, 0))]
+        return made
+    return events
+
+
+@test
+def check_counts_steps_in_which_a_heap_did_nothing(t):
+    """Each has its place among the first tenth, the rest and what growth is between, whatever a heap did in it."""
+    for name, used, budget, wanted in (("late", [(5, 30)], "--max-allocations=10", ("max-allocations", 30, "exceeded")),
+                                       ("early", [(0, 30), (15, 1)], "--max-allocations=10", ("max-allocations", 1, "ok")),
+                                       ("never again", [(0, 30)], "--max-allocations=10", ("max-allocations", 0, "ok")),
+                                       ("level", [(3, 1), (7, 2), (12, 3), (13, 4), (14, 5)], "--max-growth=1", ("max-growth", 0, "ok")),
+                                       ("seldom", [(15, 1)], "--max-growth=1", ("max-growth", 0, "ok"))):
+        db = t.imported(trace_of(t, name, pooled(*used), exit_ns=21_000_000))
+        done = t.ask("check", db.path, budget, "--heap=pool", "--format=json", status=0 if wanted[2] == "ok" else 3)
+        t.equal([(r["budget"], r["measured_count"] if r["measured_bytes"] is None else r["measured_bytes"], r["verdict"]) for r in json.loads(done.text)], [wanted], name)
+
+
 @test
 def check_and_junit(t):
     """Live at exit 2,150 bytes; growth 100 bytes a step; 2 allocations in every step but the first; most live at once: 3,150."""

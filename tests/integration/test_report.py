@@ -16,6 +16,7 @@ import subprocess
 
 from chromium import Browser
 from tidemark_test import ROOT, Database, main, test
+from trace_writer import Trace, free, malloc, step
 
 NASTY = ['<script>document.title="owned"</script>', '</script><img src=x onerror="document.title=1">', 'a"b\'c&amp;<b>', 'nul\0behind', '--><!--@data-->', '\u202eesrever', 'x' * 100_000]
 
@@ -210,6 +211,35 @@ def leaks_in_words(t):
     t.check((sound.value("select max(score) from leak_candidate where not suppressed") or 0) < 0.5, "no candidate is a likely leak")
     words = words_of(report(t, sound)[1], 'id="verdict-leaks">')
     t.check("Look first" not in words, f"of what is no likely leak: {words}")
+    with sqlite3.connect(sound.path) as connection:
+        connection.execute("update leak_score set suppressed = 1")
+    connection.close()
+    words = words_of(report(t, sound)[1], 'id="verdict-leaks">')
+    t.check("Look first" not in words and "No call site looks like one" in words, f"where all are known: {words}")
+
+
+@test
+def steps_of_one_heap(t):
+    """Step 2 allocates 40 bytes of the pool and 7 of malloc, step 3 frees the former; step 1 does nothing in the pool."""
+    trace = Trace()
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    trace.heap(1, 1, "pool", "pool")
+    main = trace.stack("main")
+    trace.events(1, [step(1000, 1), malloc(1100, 0x1000, 5, main), step(2000, 2), malloc(2100, 0x2000, 40, main, heap=1), malloc(2200, 0x3000, 7, main), step(3000, 3),
+                     free(3100, 0x2000, heap=1)], watermark=3100)
+    trace.exit(1, 4000)
+    trace.end(1, 4500)
+    db = t.imported(trace.save(t.path("pools.tmk")))
+    for options, wanted in ((["--heap=pool"], [(1, 0, 0, 0, 0, 0, 0), (2, 40, 0, 0, 40, 40, 40), (3, 0, 40, 40, 0, 40, 0)]),
+                            ([], [(1, 5, 0, 0, 5, 5, 5), (2, 47, 0, 5, 52, 52, 47), (3, 0, 40, 52, 12, 52, 0)])):
+        _, page = report(t, db, *options)
+        t.equal([(n, *rest) for _, n, _, _, *rest in data_of(page)["steps"]], wanted, f"the chart, {options}")
+        table = next(rows for rows in Outline(page).tables.values() if rows and rows[0][0][0] == "step")
+        t.equal([tuple(int(cell[1] or 0) for cell in row) for row in table[1:]],
+                [(n, 1000, made, made - freed, end, peak, survived) for n, made, freed, _, end, peak, survived in wanted], f"the table, {options}")
+        summary = t.ask("summary", db.path, *options).text.split("steps, those")[1].splitlines()
+        t.check((" pool " if options else " (all) ") in summary[2] and ("40 B" if options else "47 B") in summary[2], f"summary: {summary}")
 
 
 @test

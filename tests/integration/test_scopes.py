@@ -62,6 +62,11 @@ def pops_too_many(t):
     t.equal(db.rows(OWN), [("one", "user", None, "closed", 11)], "scopes")
     t.equal(losses(db), {"unmatched-scope-end": 3}, "what is counted")
     t.check("unmatched" in t.ask("info", db.path).text, "info shows it")
+    page = t.path("pops.html")
+    t.ask("report", db.path, "-o", page)
+    with open(page, encoding="utf-8") as file:
+        text = file.read()
+    t.check("Nothing was lost" in text and "Incomplete" not in text, "the report: an end too many is nothing that is missing")
 
 
 @test
