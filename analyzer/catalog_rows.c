@@ -69,12 +69,15 @@ static void write_processes(const struct tm_import_rows *w) {
 		bool forked = p->flags & TM_PROCESS_FORKED,
 		     has_code = p->ended && (p->end_kind == TM_END_EXIT || p->end_kind == TM_END_SIGNAL);
 		if (!p->defined) continue;
-		tm_store_row(w->store, row, "nnNNiiiTTTnnnzNnnnnnT", bases->process + id, w->trace_id, id_or_null(0, p->pid),
+		tm_store_row(w->store, row, "nnNNiiiTTTnnnzNnnnNnT", bases->process + id, w->trace_id, id_or_null(0, p->pid),
 			     id_or_null(bases->process, p->parent_id), p->rank, p->local_rank, p->world_size, p->host, p->exe, p->command,
 			     shifted(w, p->start_ns), shifted(w, tm_process_exit_ns(w->replay, id)),
 			     shifted(w, tm_process_end_ns(w->replay, id)), end_kind_text(p), has_code ? p->end_code : UINT64_MAX,
 			     (uint64_t)forked, (uint64_t) !!(p->flags & TM_PROCESS_EXECED), (uint64_t) !(p->flags & TM_PROCESS_UNRECORDED),
-			     forked ? l->unmatched_frees : (uint64_t)0, (uint64_t)(c->sample_bytes > 0), p->world);
+			     !forked      ? (uint64_t)0
+			     : l->stopped ? UINT64_MAX
+					  : l->unmatched_frees,
+			     (uint64_t)(c->sample_bytes > 0), p->world);
 	}
 	sqlite3_finalize(row);
 }

@@ -67,8 +67,8 @@ CREATE TABLE process (
 	forked          INTEGER NOT NULL, -- 1: made by fork; blocks inherited are not rows of it
 	execed          INTEGER NOT NULL, -- 1: made by exec
 	recorded        INTEGER NOT NULL, -- 0: it could not be recorded (static, 32-bit, ...); note says why
-	inherited_frees INTEGER NOT NULL, -- frees of blocks and mappings that it inherited over fork; in no other number. Of sampled ones as many as were drawn:
-	                                 -- what the others stand for is not known
+	inherited_frees INTEGER,          -- frees of blocks and mappings that it inherited over fork; in no other number. Of sampled ones as many as were drawn:
+	                                  -- what the others stand for is not known. NULL: it stopped its recording for a while, and what it freed may be from then
 	estimated       INTEGER NOT NULL, -- 1: its numbers are estimates from samples
 	world           TEXT              -- what its rank counts in, by the launcher's name of it, or HOST:PID of the process above all its ranks; NULL unknown,
 	                                  -- or no rank

@@ -16,7 +16,7 @@
 --                           both    1: 1000, 2: 1500, 3: 5596, 4: 4596, 5: 4796, 5.5: 4596, 6: 4896, 8.5: 800, 9.5: 500   peak 5596 at 3
 -- The function of stack 5 is as bad as a name can be: quotes, comma, backslash, escape sequence, newline, right-to-left mark, a broken byte.
 
-INSERT INTO meta VALUES ('schema_version', '10'), ('tool_version', '0.1.0');
+INSERT INTO meta VALUES ('schema_version', '11'), ('tool_version', '0.1.0');
 INSERT INTO trace(id, path, host, job, format_version, start_unix_ns, clock, clock_offset_ns, sample_bytes, complete, command, tool_version,
                   file_bytes, sound_bytes, cut_reason, events, end_ns)
 VALUES (1, 'small.tmk', 'node1', NULL, '1.0', 1700000000000000000, 'tsc', 0, 0, 1, './demo --fast', '0.1.0', 2048, 2048, NULL, 10, 10000000000);

@@ -14,7 +14,7 @@ import sys
 import time
 
 from tidemark_test import main, test
-from trace_writer import (EXECED, FORKED, PYTHON, UNRECORDED, Trace, free, malloc, mark, mmap, mremap, munmap, realloc)
+from trace_writer import (EXECED, FORKED, PYTHON, UNRECORDED, Trace, free, malloc, mark, mmap, mremap, munmap, realloc, text)
 
 
 def simple(**info):
@@ -359,6 +359,22 @@ def fork_and_exec(t):
     t.equal(db.rows("select * from loss"), [], "losses")
     t.equal(db.rows("select process_id, heap, live_bytes from peak order by 1, 2"), [(1, None, 8222), (1, "malloc", 30), (1, "mmap", 8192), (2, None, 4101), (2, "malloc", 5), (2, "mmap", 4096),
                                                                                     (3, None, 0)], "peaks, also of the process that allocated nothing")
+
+
+@test
+def frees_of_a_child_that_stopped_its_recording(t):
+    """Of what it frees nobody knows whether it was inherited or allocated meanwhile."""
+    trace = simple()
+    trace.process(2, pid=101, parent=1, start=2000, flags=FORKED)
+    trace.thread(2, process=2)
+    f = trace.stack("main")
+    trace.events(1, [malloc(1000, 0x1000, 10, f), malloc(1100, 0x2000, 20, f)])
+    trace.events(2, [free(3000, 0x1000), text("stop", 3100), text("start", 3200), free(3300, 0x2000)])
+    trace.exit(2, 4000)
+    trace.end(2, 4500)
+    db = database(t, finish(trace, t))
+    t.equal(db.rows("select id, inherited_frees from process order by id"), [(1, 0), (2, None)], "inherited frees")
+    t.equal(db.rows("select * from loss"), [], "losses")
 
 
 @test

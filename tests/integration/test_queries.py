@@ -92,6 +92,23 @@ def named_queries_answer(t):
 
 
 @test
+def call_sites_are_one_row_for_all_their_callers(t):
+    """`make` was called by two: the block of one was freed. Of `keep`, called by two, none was."""
+    trace = Trace()
+    trace.process(1, pid=7)
+    trace.thread(1, process=1)
+    stacks = [trace.stack(caller, site) for site in ("make", "keep") for caller in ("a", "b")]
+    trace.events(1, [malloc(1000 + n, 0x1000 * (n + 1), 10 * (n + 1), stack) for n, stack in enumerate(stacks)] + [free(2000, 0x1000)], watermark=2000)
+    trace.exit(1, 3000)
+    trace.end(1, 3500)
+    path, db = t.path("callers.tmk"), t.path("callers.db")
+    trace.save(path)
+    t.run([os.path.join(t.build, "bin/tidemark"), "import", "-q", path, "-o", db], status=0)
+    t.equal([(r["function"], r["allocations"], r["allocated_bytes"]) for r in named(t, db, "never-freed")], [("keep", 2, 70)], "never freed")
+    t.equal([(r["function"], r["live_bytes"], r["peak_share"]) for r in named(t, db, "peak-makers")], [("keep", 70, 0.7), ("make", 30, 0.3)], "peak")
+
+
+@test
 def prompt_completes(t):
     """A name is completed by a tabulator, and a line is found again, where there is an editor to be loaded."""
     _, db = hand_trace(t)
