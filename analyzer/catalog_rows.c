@@ -219,8 +219,8 @@ static void write_losses(const struct tm_import_rows *w) {
 		w->store, "INSERT INTO loss(trace_id, process_id, thread_id, kind, count, bytes, reason) VALUES(?,?,?,?,?,?,?)");
 	for (size_t i = 0; i < c->losses.count; i++) {
 		const struct tm_catalog_loss *l = &c->losses.items[i];
-		tm_store_row(w->store, row, "nNNtnnT", w->trace_id, id_or_null(bases->process, l->process),
-			     id_or_null(bases->thread, l->thread), l->kind, l->count, l->bytes, l->reason);
+		tm_store_row(w->store, row, "nNNtnNT", w->trace_id, id_or_null(bases->process, l->process), id_or_null(bases->thread, l->thread),
+			     l->kind, l->count, tm_loss_has_bytes(l->kind) ? l->bytes : UINT64_MAX, l->reason);
 	}
 	for (uint32_t id = 1; id <= c->processes.count; id++) {
 		const struct tm_ledger *l = &w->replay->ledgers[id - 1];

@@ -53,7 +53,9 @@ static void add_number(struct facts *f, const char *topic, const char *name, uin
 
 static void add_loss(struct facts *f, struct tm_cursor *body) {
 	struct tm_loss loss = tm_get_loss(body);
-	char *text = sqlite3_mprintf("count %llu, bytes %llu: %.*s", loss.count, loss.bytes, (int)loss.reason.size, loss.reason.data);
+	char bytes[24] = "unknown";
+	if (tm_loss_has_bytes(loss.kind)) snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)loss.bytes);
+	char *text = sqlite3_mprintf("count %llu, bytes %s: %.*s", loss.count, bytes, (int)loss.reason.size, loss.reason.data);
 	if (!body->bad && text) add_text(f, "lost", loss.kind, tm_text_of(text));
 	sqlite3_free(text);
 }

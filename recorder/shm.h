@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define TM_SHM_MAGIC 0x6d6469740000000dull /* the low half is the layout's version */
+#define TM_SHM_MAGIC 0x6d6469740000000eull /* the low half is the layout's version */
 #define TM_SESSION_ENV "TIDEMARK_SESSION"  /* path of the shared memory, set by the collector for its child */
 #define TM_SESSION_NAME "tidemark"         /* is in the name of that memory, where /proc lists it */
 #define TM_OPTIONS_ENV "TIDEMARK_OPTIONS"  /* options of tidemark-record, for a program preloaded without it */
@@ -104,7 +104,6 @@ struct tm_shm {
 	_Atomic uint32_t sleeping;                  /* 1: the collector waits on the doorbell */
 
 	_Alignas(64) _Atomic uint64_t unringed_events; /* lost because no ring could be had */
-	_Atomic uint64_t unringed_bytes;
 
 	_Alignas(64) struct tm_stats_slot stats[TM_STATS_SLOTS];
 	_Atomic uint32_t stepped_aside_count; /* programs that had too little address space; the pid of each is in the place of its number */

@@ -47,6 +47,14 @@ static inline bool tm_is_note(struct tm_text kind, const char *wanted) {
 
 static inline bool tm_is_world_note(struct tm_text kind) { return tm_is_note(kind, TM_NOTE_WORLD); }
 
+/* Of losses of these kinds the recorder counts how many, not what they allocated. */
+static inline bool tm_loss_has_bytes(struct tm_text kind) {
+	static const char *const counted[] = { "no-ring", "nested", "impossible", "corrupt-ring", "max-size" };
+	for (size_t i = 0; i < sizeof counted / sizeof *counted; i++)
+		if (tm_is_note(kind, counted[i])) return false;
+	return true;
+}
+
 /* Writing. Each appends one record to the payload. */
 void tm_put_info(struct tm_bytes *b, struct tm_text key, struct tm_text value);
 void tm_put_string_record(struct tm_bytes *b, uint64_t id, struct tm_text bytes);

@@ -83,12 +83,12 @@ struct tm_collector {
 	uint64_t *block; /* a copy of what is being read from a ring */
 	size_t block_words;
 	uint64_t watermark_ticks; /* every event before it is in a group already */
-	uint64_t events, lost_events, lost_bytes, lost_records, marks;
+	uint64_t events, lost_events, lost_records, marks;
 	uint32_t unrecorded; /* programs of which a note says that they could not be */
 	bool is_bypassed;    /* one says that some allocations do not come by us */
 	uint64_t refusals;
 	uint32_t *gpu_functions; /* string ids by the driver's number (gpu_records.c) */
-	uint64_t unringed_events, unringed_bytes; /* as last seen in the session */
+	uint64_t unringed_events; /* as last seen in the session */
 	uint64_t housekeeping_ns, unringed_written_ns, unknown_looked_up;
 	uint32_t fullest;    /* of a pass: how much of a ring there was to read, of the ring that held most of what it can, in 1,024ths */
 	bool modules_wait;   /* of a pass: a ring holds records of modules that came or went */

@@ -62,7 +62,6 @@ void tm_drain_add_loss(struct tm_collector *c, const struct tm_ring_view *r, con
 		       const char *reason) {
 	add_loss(c, r, kind, count, bytes, reason);
 	c->lost_events += count;
-	c->lost_bytes += bytes;
 }
 
 void tm_drain_add_lost_records(struct tm_collector *c, const struct tm_ring_view *r, const char *kind, uint64_t count, const char *reason) {
@@ -102,14 +101,13 @@ static void take_losses(struct tm_collector *c, struct tm_ring_view *r, struct t
 }
 
 static void take_unringed(struct tm_collector *c, bool closing) {
-	uint64_t events = atomic_load(&c->session.shm->unringed_events), bytes = atomic_load(&c->session.shm->unringed_bytes);
+	uint64_t events = atomic_load(&c->session.shm->unringed_events);
 	uint64_t now = tm_monotonic_ns();
 	if (events <= c->unringed_events || (!closing && now - c->unringed_written_ns < LOSS_INTERVAL_NS)) return;
 	c->unringed_written_ns = now;
-	tm_drain_add_loss(c, NULL, "no-ring", events - c->unringed_events, bytes > c->unringed_bytes ? bytes - c->unringed_bytes : 0,
+	tm_drain_add_loss(c, NULL, "no-ring", events - c->unringed_events, 0,
 			  "threads without a buffer: more of them than buffers, or begun behind a filter of system calls (seccomp)");
 	c->unringed_events = events;
-	c->unringed_bytes = bytes;
 }
 
 /* --- groups --- */

@@ -711,6 +711,25 @@ def check_of_what_was_lost(t):
 
 
 @test
+def check_of_lost_bytes_that_nobody_counted(t):
+    """5 events of threads without a buffer: how much they allocated is not known, so no limit of bytes is known to be kept."""
+    trace = Trace()
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    trace.events(1, [malloc(10 * n + 1, 0x1000 * (n + 1), 8, trace.stack("main")) for n in range(7)], watermark=80)
+    trace.loss(0, 0, 70, "no-ring", 5, 0, "no buffer")
+    trace.exit(1, 90)
+    trace.end(1, 95)
+    db = t.imported(trace.save(t.path("unringed.tmk")))
+    t.equal(db.rows("select kind, count, bytes from loss"), [("no-ring", 5, None)], "loss")
+    for option, status in (("--max-peak=1G", 1), ("--max-leak=1G", 1), ("--max-allocations=11", 1), ("--max-allocations=12", 0)):
+        verdict = {0: "ok", 1: "unknown"}[status]
+        t.equal([r["verdict"] for r in json.loads(t.ask("check", db.path, option, "--format=json", status=status).text)], [verdict], option)
+    for file in (t.path("unringed.tmk"), db.path):
+        t.check("count 5, bytes unknown: no buffer" in t.ask("info", file).text, f"info of {file}")
+
+
+@test
 def check_of_what_was_not_recorded(t):
     """A shell that starts a static program: the budgets are kept by the shell, which is no promise for the program."""
     trace = Trace()
