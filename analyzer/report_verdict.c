@@ -323,8 +323,8 @@ static int tell_leaks(struct tm_report *r, struct tm_bytes *out, const struct su
 	}
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
 	bool has_candidates = tm_database_integer(r->d, "SELECT 1 FROM leak_score LIMIT 1", 0);
-	/* Where nothing was scored the largest sites are named. A heap may lie in another one, whose bytes are then the same: of each site the heap is told of in which it looks most like a
-	 * leak. */
+	/* Where nothing was scored the largest sites are named. A heap may lie in another one, whose bytes are then the same: of each site the heap is
+	 * told of in which it looks most like a leak. */
 	sqlite3_str_appendf(sql,
 			    "SELECT function, file, line, bytes FROM (SELECT *, row_number() OVER (PARTITION BY function, file, line\n"
 			    "  ORDER BY score DESC NULLS LAST, bytes DESC, heap) AS place FROM (\n"

@@ -103,6 +103,9 @@ struct tm_shm {
 	_Atomic uint32_t doorbell;                  /* futex: a guest adds 1 and wakes when its ring is a quarter full, or at a mark */
 	_Atomic uint32_t sleeping;                  /* 1: the collector waits on the doorbell */
 
+	_Atomic uint32_t
+		death_signal; /* what the command asked to get when its parent dies (PR_SET_PDEATHSIG), which is us to the kernel; 0: none */
+
 	_Alignas(64) _Atomic uint64_t unringed_events; /* lost because no ring could be had */
 
 	_Alignas(64) struct tm_stats_slot stats[TM_STATS_SLOTS];

@@ -166,7 +166,8 @@ static void print_peak(const struct tm_collector *c, const struct peaks *p) {
 		fprintf(stderr, "tidemark-record: peak         not followed: too many live blocks (tidemark peak tells)\n");
 		return;
 	}
-	fprintf(stderr, "tidemark-record: peak         %s%s live", p->highest.approximate || c->options.sample_bytes ? "about " : "",
+	fprintf(stderr, "tidemark-record: peak         %s%s live",
+		p->highest.approximate || c->options.sample_bytes || c->lost_events ? "about " : "",
 		tm_format_size(p->highest.peak_bytes, size));
 	if (p->process) fprintf(stderr, ", %s after the start", tm_format_time(p->highest.peak_ns, time));
 	if (p->with_events > 1 && process)
@@ -176,7 +177,7 @@ static void print_peak(const struct tm_collector *c, const struct peaks *p) {
 
 static void print_live(const struct tm_collector *c, const struct peaks *p) {
 	char size[TM_UNIT_TEXT_MAX], count[TM_UNIT_TEXT_MAX];
-	bool estimated = c->options.sample_bytes != 0 || c->stopped; /* the program went on for a moment behind the stop */
+	bool estimated = c->options.sample_bytes || c->lost_events || c->stopped; /* the program went on for a moment behind the stop */
 	if (p->given_up) {
 		fprintf(stderr, "tidemark-record: live at end  not followed: too many live blocks (tidemark summary tells)\n");
 		return;

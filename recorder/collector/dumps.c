@@ -40,7 +40,7 @@ void tm_dumps_turn(struct tm_collector *c) {
 		tm_dumps_ask(c, "it was asked for", false);
 	}
 	if (!c->dumps.why[0] || c->stopped) return;
-	snprintf(text, sizeof text, "a dump was written here: %s", c->dumps.why);
+	snprintf(text, sizeof text, "a dump was begun here: %s", c->dumps.why);
 	tm_group_add_note(c->group, 0, tm_timebase_ticks(&c->timebase), "dump", text);
 	c->dumps.why[0] = 0;
 	c->group->dump = true;

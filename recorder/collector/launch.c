@@ -6,16 +6,15 @@
 #include "launch.h"
 
 #include "executable.h"
+#include "heritage.h"
 #include "memory.h"
 #include "signals.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -63,26 +62,7 @@ static void set_preload(const char *library) {
 	free(value);
 }
 
-/* How we are scheduled. A command that is forked loses it where somebody asked for that (SCHED_RESET_ON_FORK), and would not, were it run without us.
- * Where it may not take it back it runs as a fork does. */
-struct schedule {
-	int policy, nice;
-	struct sched_param parameters;
-};
-
-static struct schedule schedule_of_ours(void) {
-	struct schedule s = { .policy = sched_getscheduler(0), .nice = getpriority(PRIO_PROCESS, 0) };
-	sched_getparam(0, &s.parameters);
-	return s;
-}
-
-static void take_schedule(const struct schedule *s) {
-	if (s->policy < 0 || !(s->policy & SCHED_RESET_ON_FORK)) return;
-	setpriority(PRIO_PROCESS, 0, s->nice);
-	sched_setscheduler(0, s->policy, &s->parameters);
-}
-
-static _Noreturn void be_command(const struct tm_session *session, char **command, const struct schedule *schedule, int go_fd, int error_fd) {
+static _Noreturn void be_command(const struct tm_session *session, char **command, int go_fd, int error_fd) {
 	char go;
 	ssize_t n;
 	do n = read(go_fd, &go, 1);
@@ -90,7 +70,7 @@ static _Noreturn void be_command(const struct tm_session *session, char **comman
 	if (n != 1) _exit(0);
 	session->shm->root_pid = (uint32_t)getpid();
 	tm_signals_restore();
-	take_schedule(schedule);
+	tm_heritage_pass_on();
 	execvp(command[0], command);
 	int error = errno;
 	n = write(error_fd, &error, sizeof error);
@@ -101,7 +81,6 @@ int tm_launch_prepare(struct tm_launch *l, const struct tm_session *session, cha
 	char library[PATH_MAX];
 	int go[2] = { -1, -1 }, errors[2] = { -1, -1 };
 	struct tm_executable file;
-	struct schedule schedule = schedule_of_ours();
 	*l = (struct tm_launch){ .pid = -1, .go_fd = -1, .error_fd = -1 };
 	if (find_library(library, error, error_bytes) != 0) return -1;
 	if (tm_executable_find(command[0], l->path, sizeof l->path) != 0) l->path[0] = 0;
@@ -120,7 +99,7 @@ int tm_launch_prepare(struct tm_launch *l, const struct tm_session *session, cha
 	if (l->pid == 0) {
 		close(go[1]);
 		close(errors[0]);
-		be_command(session, command, &schedule, go[0], errors[1]);
+		be_command(session, command, go[0], errors[1]);
 	}
 	close(go[0]);
 	close(errors[1]);

@@ -12,6 +12,7 @@
 #include "controls.h"
 #include "drain.h"
 #include "executable.h"
+#include "heritage.h"
 #include "launch.h"
 #include "memory.h"
 #include "names.h"
@@ -78,6 +79,12 @@ static void reap_command(void) {
 	if (!WIFEXITED(status) && !WIFSIGNALED(status)) return;
 	command_status = status;
 	tm_signals_command_ended();
+}
+
+/* To the kernel it is us whose death ends the command, for the program it is whoever started us. */
+static void follow_parent(struct tm_collector *c) {
+	int number = tm_heritage_watch(&c->session);
+	if (number > 0 && command.pid > 0 && command_status < 0) kill(command.pid, number);
 }
 
 /* Stops as the command did, once all is read that it has left. True: it seems to be stopped, and we look again soon. */
@@ -187,6 +194,19 @@ static int wait_for_reader(const struct tm_collector *c, const char *path) {
 	}
 }
 
+/* A trace at /dev/stdout or /proc/self/fd/N is there as long as we hold that. */
+static bool is_named_by_descriptor(const char *path) {
+	return !strncmp(path, "/dev/", 5) || !strncmp(path, "/proc/", 6);
+}
+
+/* /proc/self/fd/N, which nobody gave us: it is what we opened for ourselves, if anything. */
+static bool is_no_descriptor_of_ours(const char *path) {
+	static const char *const directories[] = { "/proc/self/fd/", "/dev/fd/" };
+	for (size_t i = 0; i < sizeof directories / sizeof directories[0]; i++)
+		if (!strncmp(path, directories[i], strlen(directories[i]))) return !tm_heritage_has(atoi(path + strlen(directories[i])));
+	return false;
+}
+
 /* 0, or -1: said why. */
 static int open_trace(struct tm_collector *c, int pid) {
 	char error[PATH_MAX + 256], directory[PATH_MAX];
@@ -198,6 +218,12 @@ static int open_trace(struct tm_collector *c, int pid) {
 	int result = tm_output_path_make_directories(path, directory, sizeof directory);
 	if (result < 0) {
 		snprintf(error, sizeof error, "cannot make directory '%s': %s", directory, strerror(-result));
+		fail(c, error);
+		free(path);
+		return -1;
+	}
+	if (is_no_descriptor_of_ours(path)) {
+		snprintf(error, sizeof error, "cannot create '%s': no such descriptor was given to us", path);
 		fail(c, error);
 		free(path);
 		return -1;
@@ -298,6 +324,7 @@ static void record(struct tm_collector *c) {
 		enum tm_drained drained = c->stopped ? TM_DRAINED_NOTHING : tm_drain_pass(c);
 		check_limits(c);
 		tm_signals_forward(command_status >= 0 ? 0 : command.pid, is_recorded);
+		follow_parent(c);
 		bool is_stopping = follow_stop(drained);
 		tm_processes_check(c, false);
 		tm_drain_housekeeping(c);
@@ -419,6 +446,7 @@ static int start_command(struct tm_collector *c, int argc, char **argv) {
 	tm_process_add_root(c, (uint32_t)command.pid, command.path, c->options.command, command.class);
 	int result = tm_launch_go(&command);
 	if (result == 0) {
+		if (!is_named_by_descriptor(c->writer.path)) tm_heritage_let_go();
 		if (c->options.verbose)
 			fprintf(stderr, "tidemark-record: recording process %d to '%s'\n", (int)command.pid, c->writer.path);
 		return 0;
@@ -472,6 +500,7 @@ static void hold_closed_streams(void) {
 static int run(int argc, char **argv) {
 	struct tm_collector *c = &collector;
 	char error[512];
+	tm_heritage_take();
 	hold_closed_streams();
 	if (argc > 1 && !strcmp(argv[1], "names")) return finish_output(tm_names_command(argc - 1, argv + 1), EXIT_FAILURE);
 	if (argc > 1 && !strcmp(argv[1], "dump")) return finish_output(tm_dump_command(argc - 1, argv + 1), EXIT_FAILURE);

@@ -1,4 +1,4 @@
-/* sandbox_hooks.c - programs that forbid themselves system calls (seccomp).
+/* sandbox_hooks.c - prctl() and syscall(): programs that forbid themselves system calls (seccomp).
  *
  * Flow:     the program's prctl, or its syscall(SYS_seccomp), as libseccomp does -> here -> tm_guest.sandboxed, read wherever the guest would make a
  *           system call
@@ -12,6 +12,7 @@
  *           until then: the kernel clears that word at its exec or its end, as it does for whoever joins a thread (set_tid_address).
  * No clock: strict mode, and prctl(PR_SET_TSC), also take the time stamp counter away, and with it every stamp: the recording of the process ends.
  * Syscall:  libc's function for every call that has none of its own is written again in assembly, since what it may be asked for (vfork) bears no frame.
+ * Death:    a signal for the parent's death is told to the collector, too (heritage.h of the collector).
  * Limits:   a filter that is installed by an instruction of the program's own is not seen.
  */
 #include "attach.h"
@@ -127,6 +128,12 @@ TM_HIDDEN __attribute__((used)) long tm_syscall_answer(long result) {
 	return -1;
 }
 
+/* Of the command: its parent is the collector, which does what the kernel would do for the parent of both. */
+static void tell_death_signal(uint32_t number) {
+	struct tm_shm *shm = tm_guest.shm;
+	if (shm && tm_sandbox_pid() == shm->root_pid) atomic_store(&shm->death_signal, number);
+}
+
 static long control(int option, const unsigned long arguments[4]) {
 	bool filter = option == PR_SET_SECCOMP && arguments[0] == SECCOMP_MODE_FILTER;
 	bool strict = option == PR_SET_SECCOMP && arguments[0] == SECCOMP_MODE_STRICT && may_be_strict();
@@ -134,6 +141,7 @@ static long control(int option, const unsigned long arguments[4]) {
 	struct request request = filter ? enter_sandbox() : (struct request){ false, false, false };
 	long result = tm_syscall(SYS_prctl, option, (long)arguments[0], (long)arguments[1], (long)arguments[2], (long)arguments[3], 0);
 	if (filter) entered_sandbox(request, result == 0);
+	if (option == PR_SET_PDEATHSIG && result == 0) tell_death_signal((uint32_t)arguments[0]);
 	return tm_syscall_answer(result);
 }
 

@@ -331,7 +331,7 @@ def dumps_by_alert_and_by_request(t):
     first = t.imported(t.path("dumped.dump1.tmk"))
     t.equal(first.value("select cut_reason from trace"), None, "cut")
     t.equal([rule for rule, in first.rows("select rule from alert")], ["live(malloc) >= 1MB"], "alerts of the dump")
-    t.equal(first.value("select text from note where kind = 'dump'"), "a dump was written here: alert: live(malloc) >= 1MB", "note")
+    t.equal(first.value("select text from note where kind = 'dump'"), "a dump was begun here: alert: live(malloc) >= 1MB", "note")
     held, value = first.row("select sum(live_bytes), max(value) from alert_site where heap = 'malloc'")
     t.equal(held, value, "what was live at the alert")
     t.check(first.value("select count(*) from live_at_end where function like 'site_%'") >= 3, "the dump has no names")
@@ -473,7 +473,7 @@ def what_malloc_refuses(t):
     t.run([t.recorder, "-o", trace, "--quiet", "--max-size=1MiB,ring", "--dumps=1", "--", program, "1500"], status=0)
     t.equal(dumps_of(t, trace), ["poor.dump1.tmk"], "dumps")
     db = t.imported(t.path("poor.dump1.tmk"))
-    t.equal(db.rows("select text from note where kind = 'dump'"), [("a dump was written here: memory was refused",)], "note")
+    t.equal(db.rows("select text from note where kind = 'dump'"), [("a dump was begun here: memory was refused",)], "note")
     t.equal(db.value("select sum(live_bytes) from live_at_end where function = 'held'"), 777777, "what was live")
 
 

@@ -1,0 +1,23 @@
+/* heritage.h - what a program has of the process that starts it, and would lose, or share with us, as we stand between the two.
+ *
+ * Flow:     record_main.c: tm_heritage_take(), first of all -> launch.c: tm_heritage_pass_on(), in the command before its exec -> record_main.c:
+ *           tm_heritage_let_go(), once the command runs; tm_heritage_watch(), again and again
+ * Owns:     copies of our descriptors that nobody needs: a reader of a pipe would never see its end, a lock would never be released.
+ * Limits:   what the kernel ties to a process alone is ours: the leadership of a session, record locks, pending signals, children from before.
+ */
+#ifndef TIDEMARK_RECORDER_COLLECTOR_HERITAGE_H
+#define TIDEMARK_RECORDER_COLLECTOR_HERITAGE_H
+
+#include "session.h"
+
+/* Reads what there is to pass on, before we open anything, and lifts the limit on processor time, which is meant for each of the program's processes. */
+void tm_heritage_take(void);
+bool tm_heritage_has(int fd);
+/* To the process that is about to become the command. */
+void tm_heritage_pass_on(void);
+/* Closes what was inherited, but for standard error. */
+void tm_heritage_let_go(void);
+/* Our parent's death is that of the command's: 0, or the signal that the command asked for in that case, once. */
+int tm_heritage_watch(const struct tm_session *session);
+
+#endif
