@@ -25,8 +25,8 @@ static const struct tm_usage usage = {
 	.description =
 		"Compares every process with budgets; exit status 3 if one is exceeded, 0 if all are kept, 1 if that is not known, of a\n"
 		"recording that does not go as far as the process did, or lost events that may change it. Without --heap the figures\n"
-		"are those of a process over its root heaps. What could not be recorded is warned of: no budget applies to it, nor to\n"
-		"what a program left out itself with tidemark_stop().\n"
+		"are those of a process over its root heaps. What could not be recorded, or not all of it, is warned of: no budget applies\n"
+		"to that, nor to what a program left out itself with tidemark_stop().\n"
 		"  --max-peak         the most bytes that were live at once\n"
 		"  --max-leak         live when the process began to leave, likely a leak or not, but for what runtimes keep by design\n"
 		"                     and what --suppressions=FILE names\n"
@@ -333,8 +333,24 @@ static int check_traces(const struct tm_database *d, const struct tm_options *o)
 	return tm_fail("cannot check '%s': of a trace in it no process could be read (tidemark info says why)", d->path);
 }
 
+/* Processes of which some allocations came by none of our functions. */
+static int64_t count_bypassed(const struct tm_database *d, const struct tm_options *o) {
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	sqlite3_str_appendall(sql, "SELECT count(DISTINCT process_id) FROM note WHERE kind IN ('" TM_NOTE_BYPASSED
+				   "', '" TM_NOTE_OTHER_MALLOC "')");
+	tm_sql_process(sql, o, " AND", "process_id");
+	char *query = sqlite3_str_finish(sql);
+	int64_t count = query ? tm_database_integer(d, query, 0) : 0;
+	sqlite3_free(query);
+	return count;
+}
+
 /* No budget applies to what is not known; a kept one is no promise for it. */
 static void warn_of_unrecorded(const struct tm_database *d, const struct tm_options *o) {
+	int64_t bypassed = count_bypassed(d, o);
+	if (bypassed)
+		tm_say("warning: of %lld process%s some allocations were not recorded (tidemark info says which), and no budget counts them",
+		       (long long)bypassed, bypassed == 1 ? "" : "es");
 	int64_t count = tm_count_unrecorded(d, o);
 	if (count)
 		tm_say("warning: %lld process%s could not be recorded (tidemark info says why), so no budget applies to %s",

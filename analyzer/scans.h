@@ -33,8 +33,8 @@ void tm_sql_process(sqlite3_str *sql, const struct tm_options *o, const char *wo
 /* The same where several databases are attached; `schema` NULL: the main one. */
 void tm_sql_process_of(sqlite3_str *sql, const struct tm_options *o, const char *schema, const char *word, const char *column);
 
-/* What stands behind FROM for all steps `s`, each with its row `a` of step_aggregate, of which NULLs are 0: of the heap `h` that --heap names, in processes that
- * have it, or of the process. */
+/* What stands behind FROM for all steps `s`, each with its row `a` of step_aggregate, of which NULLs are 0: of the heap `h` that --heap names, in
+ * processes that have it, or of the process. */
 void tm_sql_from_steps(sqlite3_str *sql, const struct tm_options *o);
 
 /* Common table expression `live`: the blocks that were live at the at_ns of the table `instants` (process_id, heap_id, end_ns, at_ns), by

@@ -169,6 +169,7 @@ enum tm_frame_kind { TM_FRAME_UNKNOWN = 0, TM_FRAME_NATIVE = 1, TM_FRAME_PYTHON 
 #define TM_NOTE_WORLD "world" /* kinds of notes that format.md explains, beside `suppressions` */
 #define TM_NOTE_STOPPED_BY_SIZE "max-size"
 #define TM_NOTE_BYPASSED "bypassed" /* some allocations of the process are not recorded, their frees may be */
+#define TM_NOTE_OTHER_MALLOC "static-allocator" /* the program has a malloc of its own */
 #define TM_NOTE_STILL_RUNNING "still-running"
 
 #endif

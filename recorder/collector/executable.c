@@ -124,6 +124,11 @@ void tm_executable_read_command(const char *path, struct tm_executable *out) {
 	snprintf(current, sizeof current, "%s", path);
 	for (int i = 0; i < 5 && script_interpreter(current, next, sizeof next); i++) memcpy(current, next, sizeof current);
 	tm_executable_read(current, out);
+	const char *name = strrchr(current, '/');
+	name = name ? name + 1 : current;
+	/* A loader run by hand: it preloads into what its arguments name. */
+	if (out->class == TM_EXEC_STATIC && strncmp(name, "ld-", 3) == 0)
+		out->class = strstr(name, "ld-musl") ? TM_EXEC_MUSL : TM_EXEC_NATIVE;
 }
 
 int tm_executable_find(const char *command, char *path, size_t path_bytes) {

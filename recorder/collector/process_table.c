@@ -215,8 +215,11 @@ static void tell_sampler(struct tm_collector *c, struct tm_process *p) {
 	tm_sampler_add(&c->sampler, p->system_pid, p->id);
 }
 
+static struct tm_process *as_it_became(struct tm_collector *c, struct tm_process *p, uint32_t pid);
+
 void tm_process_need_row(struct tm_collector *c, struct tm_process *p) {
 	p->announcing = false;
+	if (!p->id && !p->number) as_it_became(c, p, p->pid); /* a row cannot be changed */
 	if (!p->id) {
 		if (p->parent) tm_process_need_row(c, p->parent);
 		p->id = ++c->processes.last_id;
@@ -297,7 +300,9 @@ static void note_unrecorded(struct tm_collector *c, struct tm_process *p, enum t
 		snprintf(end, sizeof end, " before signal %d ended it", WTERMSIG(status));
 	else if (class == TM_EXEC_NATIVE && status != UNKNOWN_STATUS && WEXITSTATUS(status))
 		snprintf(end, sizeof end, " before it ended with exit code %d", WEXITSTATUS(status));
-	snprintf(text, sizeof text, "'%s' is not recorded: %s%s", p->exe ? p->exe : "?", why, end);
+	/* What could not begin beside our library is started without it, and hands that on. */
+	const char *below = tm_exec_bears_no_preload(class) ? "; nor is what it starts" : "";
+	snprintf(text, sizeof text, "'%s' is not recorded: %s%s%s", p->exe ? p->exe : "?", why, end, below);
 	tm_process_need_row(c, p);
 	tm_group_add_note(c->group, p->id, p->start_ticks, "not-recordable", text);
 	c->unrecorded++;
@@ -337,13 +342,20 @@ static struct tm_process *replace(struct tm_collector *c, struct tm_process *p, 
 
 /* The announced exec happened, and the new image does not record itself; status as for note_unrecorded(). Returns the image's process. */
 static struct tm_process *settle_exec(struct tm_collector *c, struct tm_process *p, int status) {
-	struct tm_process *image = p->number ? replace(c, p, p->exec.ticks) : p;
+	struct tm_pending_exec exec = p->exec;
+	p->exec = (struct tm_pending_exec){ 0 };
+	struct tm_process *image = p->number ? replace(c, p, exec.ticks) : p;
 	image->flags = TM_PROCESS_EXECED | TM_PROCESS_UNRECORDED;
 	free(image->exe);
-	image->exe = p->exec.path ? copy_text(p->exec.path) : NULL;
-	note_unrecorded(c, image, p->exec.class, status);
-	forget_exec(p);
+	image->exe = exec.path;
+	note_unrecorded(c, image, exec.class, status);
 	return image;
+}
+
+/* The command, which will never attach. */
+static void root_is_unrecorded(struct tm_collector *c, struct tm_process *p, int status) {
+	p->flags |= TM_PROCESS_UNRECORDED;
+	note_unrecorded(c, p, p->root_class, status);
 }
 
 static struct tm_process *child_for(struct tm_collector *c, struct tm_process *parent, uint32_t pid, uint64_t ticks, uint32_t flags) {
@@ -362,11 +374,43 @@ static struct tm_process *image_of_child(struct tm_collector *c, const struct tm
 	return NULL;
 }
 
-/* An exec of a vfork child, told by its parent, whose new image has attached before we read of it. */
-static bool exec_is_known(struct tm_collector *c, const struct tm_process *parent, uint32_t pid) {
-	struct tm_process *image = image_of_child(c, parent, pid, false);
-	if (image) image->exec_seen = true;
-	return image != NULL;
+/* What attaches is not the image of an exec of such a program, but what that has become, or begun. Others may bear our library although it seemed that they do
+ * not. */
+static bool loads_nothing(enum tm_exec_class class) {
+	return class == TM_EXEC_STATIC || tm_exec_bears_no_preload(class);
+}
+
+/* The exec of that pid that was told last, and has not taken effect; NULL: none, or it failed. */
+static struct tm_life_event *told_exec(struct tm_collector *c, uint32_t pid) {
+	for (size_t i = c->processes.life_count; i-- > 0;) {
+		struct tm_life_event *e = &c->processes.life[i];
+		bool own = e->pid == 0 || (e->process && e->pid == e->process->pid);
+		if ((e->kind != TM_LIFE_EXEC && e->kind != TM_LIFE_EXEC_FAILED) || (own ? e->process->pid : e->pid) != pid) continue;
+		return e->kind == TM_LIFE_EXEC && (own || c->options.follow) ? e : NULL;
+	}
+	return NULL;
+}
+
+/* Who a process is by now: a program that does not record itself says nothing of what it begins, or becomes, so that it began takes effect before those do.
+ * p: the one of that pid, or NULL. */
+static struct tm_process *as_it_became(struct tm_collector *c, struct tm_process *p, uint32_t pid) {
+	struct tm_life_event *e = told_exec(c, pid);
+	if (e && loads_nothing(e->class)) {
+		bool own = e->pid == 0 || e->pid == e->process->pid;
+		struct tm_process *target = own ? e->process : child_for(c, e->process, pid, e->ticks, TM_PROCESS_FORKED);
+		if (!target->dead) {
+			forget_exec(target);
+			target->exec = (struct tm_pending_exec){ true, e->class, e->ticks, e->seen_ns, e->path };
+			e->path = NULL;
+			e->kind = TM_LIFE_DONE;
+			p = target;
+		}
+	}
+	if (!runs(p)) return p;
+	if (p->exec.announced && loads_nothing(p->exec.class)) return settle_exec(c, p, UNKNOWN_STATUS);
+	if (p->is_root && !p->number && loads_nothing(p->root_class) && !(p->flags & TM_PROCESS_UNRECORDED))
+		root_is_unrecorded(c, p, UNKNOWN_STATUS);
+	return p;
 }
 
 /* A child of which one or more things are told: its fork or spawn, its execs. */
@@ -393,12 +437,35 @@ static void adopt(struct tm_collector *c, const struct tm_life_event *e) {
 	p->flags |= TM_PROCESS_EXECED;
 }
 
+/* What was exec'd before the image that attached, which itself says nothing of it: its row comes behind. */
+static void add_image_before(struct tm_collector *c, struct tm_process *image, struct tm_life_event *e) {
+	struct tm_process *before = new_process(c, image->pid, image->parent, e->ticks);
+	before->same_pid = image->same_pid;
+	image->same_pid = before;
+	tm_id_map_set(&c->processes.by_pid, image->pid, image);
+	before->flags = TM_PROCESS_EXECED | TM_PROCESS_UNRECORDED;
+	before->fork_seen = before->exec_seen = true;
+	before->exe = e->path;
+	e->path = NULL;
+	note_unrecorded(c, before, e->class, UNKNOWN_STATUS);
+	end_by_exec(c, before, image->start_ticks);
+}
+
+/* An exec of a vfork child, told by its parent, whose new image has attached before we read of it. */
+static bool exec_is_known(struct tm_collector *c, struct tm_life_event *e) {
+	struct tm_process *image = image_of_child(c, e->process, e->pid, false);
+	if (!image) return false;
+	image->exec_seen = true;
+	if (loads_nothing(e->class) && newest(c, e->pid) == image) add_image_before(c, image, e);
+	return true;
+}
+
 static void execs(struct tm_collector *c, struct tm_life_event *e) {
 	struct tm_process *p = e->process;
 	bool own = e->pid == 0 || e->pid == p->pid;
 	if (!own && !c->options.follow) leave_out_child(c, p, e->pid);
 	if (!own) adopt(c, e);
-	if (!own && (!c->options.follow || exec_is_known(c, p, e->pid))) return;
+	if (!own && (!c->options.follow || exec_is_known(c, e))) return;
 	struct tm_process *target = own ? p : child_for(c, p, e->pid, e->ticks, TM_PROCESS_FORKED);
 	if (target->dead) return;
 	forget_exec(target);
@@ -444,7 +511,7 @@ static struct tm_process *beginner(const struct tm_collector *c, uint32_t pid) {
 static struct tm_process *attach_new(struct tm_collector *c, uint32_t pid, uint32_t ppid, uint32_t parent_number, uint64_t ticks) {
 	struct tm_process *parent = parent_number ? of_number(c, parent_number) : beginner(c, pid), *p;
 	bool guessed = !parent && !parent_number;
-	if (guessed) parent = newest(c, ppid);
+	if (guessed) parent = as_it_became(c, newest(c, ppid), ppid);
 	p = new_process(c, pid, parent, ticks);
 	p->parent_guessed = guessed;
 	p->flags = parent_number ? TM_PROCESS_FORKED : parent ? TM_PROCESS_EXECED : 0;
@@ -456,7 +523,8 @@ struct tm_process *tm_process_attached(struct tm_collector *c, uint32_t number, 
 				       uint64_t ticks) {
 	struct tm_process *known = newest(c, pid), *p = tm_process_of_ring(c, number, pid);
 	if (p) return p;
-	if (runs(known) && !known->number) p = attach_known(c, known, parent_number, ticks);
+	if (!parent_number) known = as_it_became(c, known, pid);
+	if (runs(known) && !known->number && !(known->flags & TM_PROCESS_UNRECORDED)) p = attach_known(c, known, parent_number, ticks);
 	else if (runs(known) && !parent_number) /* its death is not settled, so its pid cannot be another's yet */
 		p = replace(c, known, known->exec.announced ? known->exec.ticks : ticks);
 	else p = attach_new(c, pid, ppid, parent_number, ticks);
@@ -524,10 +592,8 @@ static void mark_dead(struct tm_collector *c, struct tm_process *p, uint64_t tic
 	if (p->sampled) tm_sampler_remove(&c->sampler, p->id);
 	if (p->pidfd >= 0) close(p->pidfd);
 	p->pidfd = -1;
-	if (p->is_root && !p->number && !(p->flags & TM_PROCESS_UNRECORDED)) {
-		p->flags |= TM_PROCESS_UNRECORDED;
-		note_unrecorded(c, p, p->root_class, p->waited ? p->wait_status : UNKNOWN_STATUS);
-	}
+	if (p->is_root && !p->number && !(p->flags & TM_PROCESS_UNRECORDED))
+		root_is_unrecorded(c, p, p->waited ? p->wait_status : UNKNOWN_STATUS);
 }
 
 /* The kernel said that it died. If it had exec'd meanwhile, it is its last image that did. */
@@ -592,6 +658,7 @@ void tm_process_life(struct tm_collector *c, struct tm_life_event event, const c
 
 static void take_effect(struct tm_collector *c, struct tm_life_event *e) {
 	switch (e->kind) {
+	case TM_LIFE_DONE: break;
 	case TM_LIFE_FORK:
 	case TM_LIFE_SPAWN: forked(c, e); break;
 	case TM_LIFE_EXEC: execs(c, e); break;
@@ -609,7 +676,8 @@ static void settle_lives(struct tm_collector *c, bool all) {
 	uint64_t now = tm_monotonic_ns();
 	size_t due = 0;
 	while (due < t->life_count && (all || t->life[due].ticks < c->watermark_ticks || now - t->life[due].seen_ns > LIFE_WAIT_NS)) {
-		struct tm_life_event event = t->life[due++];
+		struct tm_life_event event = t->life[due];
+		t->life[due++].kind = TM_LIFE_DONE; /* others may look for what is told of them meanwhile */
 		take_effect(c, &event);
 	}
 	if (!due) return;

@@ -73,7 +73,16 @@ struct tm_thread_row {
 	uint64_t end_ticks; /* as written; 0: none */
 };
 
-enum tm_life_kind { TM_LIFE_FORK, TM_LIFE_SPAWN, TM_LIFE_EXEC, TM_LIFE_EXEC_FAILED, TM_LIFE_WAIT, TM_LIFE_DEATH, TM_LIFE_ROOT_END };
+enum tm_life_kind {
+	TM_LIFE_DONE,
+	TM_LIFE_FORK,
+	TM_LIFE_SPAWN,
+	TM_LIFE_EXEC,
+	TM_LIFE_EXEC_FAILED,
+	TM_LIFE_WAIT,
+	TM_LIFE_DEATH,
+	TM_LIFE_ROOT_END
+}; /* DONE: it has taken effect */
 
 struct tm_life_event {
 	enum tm_life_kind kind;

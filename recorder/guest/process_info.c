@@ -104,7 +104,7 @@ const char *tm_other_allocator(void) {
 }
 
 static void note_other_allocator(struct tm_thread *t) {
-	static const char before[] = "the program's malloc is defined in ";
+	static const char before[] = TM_NOTE_OTHER_MALLOC "\0the program's malloc is defined in ";
 	static const char after[] = ", in front of tidemark's: allocations through it are not in this trace";
 	char text[512];
 	size_t n;
@@ -113,8 +113,8 @@ static void note_other_allocator(struct tm_thread *t) {
 	n = strnlen(other_allocator, sizeof text - sizeof before - sizeof after);
 	memcpy(text, before, sizeof before - 1);
 	memcpy(text + sizeof before - 1, other_allocator, n);
-	memcpy(text + sizeof before - 1 + n, after, sizeof after);
-	tm_emit_note(t, "static-allocator", text);
+	memcpy(text + sizeof before - 1 + n, after, sizeof after - 1);
+	tm_emit_control(t, TM_CTL_NOTE, 0, true, NULL, 0, text, sizeof before + sizeof after - 2 + n);
 }
 
 /* The first number in the target of a symbolic link; 0: there is none, or no such link. */

@@ -384,6 +384,9 @@ def own_allocator(t):
         t.equal(db.rows("select text from note where kind = 'static-allocator'"),
                 [(f"the program's malloc is defined in {os.path.realpath(program)}, in front of tidemark's: allocations through it are not in this trace",)],
                 "notes")
+        t.check("unrecorded   some allocations: " in recording.errors, f"the summary: {recording.errors}")
+        warned = t.ask("check", db.path, "--max-leak=1G").errors
+        t.check("of 1 process some allocations were not recorded" in warned, f"check: {warned}")
 
 
 main()

@@ -670,6 +670,29 @@ def environments_larger_than_a_stack(t):
         t.equal(db.value("select count(*) from process where exe like '%/true' and recorded and end_kind = 'exit'"), 63, "children that were followed, and the program itself")
 
 
+@test
+def what_static_programs_begin_and_become(t):
+    """They say nothing of it, and are over soon. Each has a row of its own, which says that it was not recorded; what it begins is its child."""
+    dynamic, static, true = t.program("prog_starts.c"), t.program("prog_starts.c", "-static", name="static"), shutil.which("true")
+    rows = """select replace(p.exe, rtrim(p.exe, replace(p.exe, '/', '')), ''), p.recorded, p.end_kind, p.end_code, replace(q.exe, rtrim(q.exe, replace(q.exe, '/', '')), '')
+              from process p left join process q on q.id = p.parent_id order by p.id"""
+    for start in (None, "exec", "fork", "vfork", "spawn"):
+        for then in ("exec", "fork", "vfork", "spawn"):
+            command = [static, then, true] if not start else [dynamic, start, static, then, true]
+            db = t.imported(t.same_as_bare(command))
+            above = None if start in (None, "exec") else "prog_starts"
+            ended = ("exec", None, above) if then == "exec" else ("exit", 0, above)
+            begun = {None: [], "exec": [("prog_starts", 1, "exec", None, None)]}.get(start, [("prog_starts", 1, "exit", 0, None)])
+            begun += [("prog_starts", 1, "exec", None, above)] if start == "fork" else []
+            wanted, got = [*begun, ("static", 0, *ended), ("true", 1, "exit", 0, above if then == "exec" else "static")], db.rows(rows)
+            if start == "spawn" and len(got) == 3: # its pid is told when posix_spawn() is back: what it began may have come first, and is nobody's child then
+                at = next(i for i, row in enumerate(got) if row[0] == "true")
+                got = sorted((*row[:4], row[4] or wanted[2][4]) if i == at else row for i, row in enumerate(got))
+                wanted.sort()
+            t.equal(got, wanted, f"{start}, then {then}")
+            t.equal(db.value("select count(*) from note where kind = 'not-recordable' and text like '%static%is not recorded: it is statically linked'"), 1, f"{start}, then {then}: notes")
+
+
 SCHEDULED = """
 import os, sys, time
 mine, end = os.sched_getscheduler(0), time.monotonic() + float(sys.argv[1])
