@@ -564,10 +564,12 @@ static void forked(struct tm_collector *c, const struct tm_life_event *e) {
 		return;
 	}
 	adopt(c, e);
-	for (struct tm_process *q = newest(c, e->pid); q; q = q->same_pid) {
-		if (q->parent != e->process || q->fork_seen) continue;
-		q->fork_seen = true;
-		if (!q->id && e->ticks < q->start_ticks) q->start_ticks = e->ticks;
+	struct tm_process *oldest = NULL;
+	for (struct tm_process *q = newest(c, e->pid); q; q = q->same_pid)
+		if (q->parent == e->process && !q->fork_seen) oldest = q;
+	if (oldest) {
+		oldest->fork_seen = true;
+		if (!oldest->id && e->ticks < oldest->start_ticks) oldest->start_ticks = e->ticks;
 		return;
 	}
 	if (is_in_namespace(c, e)) return;
@@ -608,9 +610,10 @@ static void died(struct tm_collector *c, const struct tm_life_event *e) {
 	mark_dead(c, p, e->ticks);
 }
 
-static struct tm_process *not_waited(struct tm_collector *c, uint32_t pid, const struct tm_process *parent) {
+/* The newest of that pid that began before: later ones may have attached already. */
+static struct tm_process *not_waited(struct tm_collector *c, uint32_t pid, const struct tm_process *parent, uint64_t ticks) {
 	for (struct tm_process *q = newest(c, pid); q; q = q->same_pid)
-		if (!q->waited && !q->end_written && (!parent || q->parent == parent)) return q;
+		if (!q->waited && !q->end_written && (!parent || q->parent == parent) && q->start_ticks <= ticks) return q;
 	return NULL;
 }
 
@@ -621,9 +624,9 @@ static void waited(struct tm_collector *c, const struct tm_life_event *e) {
 		tm_id_map_set(&c->processes.left_out, e->pid, NULL); /* the pid may be another's from here on */
 		return;
 	}
-	struct tm_process *child = not_waited(c, e->pid, e->process);
-	if (!child) child = not_waited(c, e->pid, NULL);
-	if (!child && !e->traces && is_in_namespace(c, e)) child = not_waited(c, e->pid, e->process);
+	struct tm_process *child = not_waited(c, e->pid, e->process, e->ticks);
+	if (!child) child = not_waited(c, e->pid, NULL, e->ticks);
+	if (!child && !e->traces && is_in_namespace(c, e)) child = not_waited(c, e->pid, e->process, e->ticks);
 	if (!child) {
 		if (newest(c, e->pid) || e->traces) return; /* waited for twice (WNOWAIT), its end is written, or it is no child */
 		child = new_process(c, e->pid, e->process, e->ticks);

@@ -693,6 +693,18 @@ def what_static_programs_begin_and_become(t):
             t.equal(db.value("select count(*) from note where kind = 'not-recordable' and text like '%static%is not recorded: it is statically linked'"), 1, f"{start}, then {then}: notes")
 
 
+@test
+def children_on_the_same_pid(t):
+    """One after the other, sooner than the recorder looks: each ends with its own code."""
+    recording = t.record([t.program("prog_same_pid.c")])
+    if int(recording.out) < 10:
+        t.skip("the kernel does not let us choose a pid")
+    ends = t.imported(recording).rows("select h.allocations - 1, p.end_code from process p join heap_total h on h.process_id = p.id and h.heap_id = 0"
+                                      " where p.parent_id and p.end_kind = 'exit'")
+    t.equal([pair for pair in ends if pair[0] != pair[1]], [], f"blocks and codes of {len(ends)} children")
+    t.check(len(ends) >= 25, f"{len(ends)} children ended")
+
+
 SCHEDULED = """
 import os, sys, time
 mine, end = os.sched_getscheduler(0), time.monotonic() + float(sys.argv[1])
