@@ -5,6 +5,7 @@
 #include "drain.h"
 #include "gpu_records.h"
 #include "memory.h"
+#include "thread_table.h"
 
 #include <stdlib.h>
 #include <string.h>

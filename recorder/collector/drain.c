@@ -15,6 +15,7 @@
 #include "memory.h"
 #include "ring_order.h"
 #include "ring_stack.h"
+#include "thread_table.h"
 
 #include <errno.h>
 #include <poll.h>

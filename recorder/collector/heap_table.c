@@ -13,6 +13,36 @@
 
 /* --- heaps --- */
 
+void tm_process_need_heaps(struct tm_collector *c, struct tm_process *p, uint32_t wanted) {
+	static const struct {
+		uint32_t bit;
+		const char *name, *kind;
+	} heaps[] = {
+		{ TM_HEAP_MALLOC, "malloc", "host" },
+		{ TM_HEAP_MMAP, "mmap", "mapping" },
+		{ TM_HEAP_MMAP_FILE, "mmap-file", "file" },
+	};
+	for (size_t i = 0; i < sizeof heaps / sizeof heaps[0]; i++) {
+		if (!(wanted & ~p->heaps & heaps[i].bit)) continue;
+		struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_HEAP);
+		meta->heap = (struct tm_heap){ .id = ++c->processes.last_heap,
+					       .process = p->id,
+					       .device = -1,
+					       .name = tm_text_of(heaps[i].name),
+					       .kind = tm_text_of(heaps[i].kind) };
+		p->heaps |= heaps[i].bit;
+		p->heap_ids[i] = c->processes.last_heap;
+	}
+}
+
+uint32_t tm_process_default_heap(struct tm_collector *c, struct tm_process *p, enum tm_default_heap heap) {
+	if (!(p->heaps & heap)) {
+		tm_process_need_row(c, p);
+		tm_process_need_heaps(c, p, heap);
+	}
+	return p->heap_ids[heap == TM_HEAP_MALLOC ? 0 : heap == TM_HEAP_MMAP ? 1 : 2];
+}
+
 /* The id in the trace of a heap by its number, for a parent; 0: none. */
 static uint32_t id_of(struct tm_collector *c, struct tm_process *p, uint64_t number) {
 	static const uint32_t defaults[] = { 0, TM_HEAP_MALLOC, TM_HEAP_MMAP, TM_HEAP_MMAP_FILE };

@@ -1,4 +1,4 @@
-/* heap_table.h - explicit heaps and scope categories of a process: from the numbers in its rings to ids of the trace.
+/* heap_table.h - heaps and scope categories of a process: from the kinds and numbers in its rings to ids of the trace.
  *
  * Flow:     HEAP, CATEGORY, POOL records -> here -> heap and pool_state records in the group; drain.c asks for the id of a number
  * Idea:     every ring says what its numbers mean before it uses them, so most of these records say again what is known. Where one is missing
@@ -16,6 +16,8 @@
 
 struct tm_collector;
 struct tm_process;
+
+enum tm_default_heap { TM_HEAP_MALLOC = 1, TM_HEAP_MMAP = 2, TM_HEAP_MMAP_FILE = 4 };
 
 #define TM_OWN_NUMBERS_MAX 4096u /* from TM_HEAP_NUMBER_OWN or TM_SCOPE_CATEGORY_OWN on */
 
@@ -37,6 +39,11 @@ struct tm_own_numbers { /* of one process */
 	uint32_t *categories; /* string ids, 0: not told */
 	size_t category_count, category_capacity;
 };
+
+/* Heap records for the default heaps in `wanted` that the process does not have yet. */
+void tm_process_need_heaps(struct tm_collector *c, struct tm_process *p, uint32_t wanted);
+/* The id of a default heap; its record is made if need be. */
+uint32_t tm_process_default_heap(struct tm_collector *c, struct tm_process *p, enum tm_default_heap heap);
 
 /* A heap announces itself; parent: a number, too. false: makes no sense. */
 bool tm_heap_told(struct tm_collector *c, struct tm_process *p, uint64_t number, uint64_t parent, uint64_t device, const char *name,

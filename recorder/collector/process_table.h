@@ -1,13 +1,13 @@
 /* process_table.h - every process of the recording: who made it, what it runs, how it ended.
  *
- * Flow:     PROCESS, FORK, SPAWN, EXEC, WAIT, EXIT records, pidfds -> here -> PROCESS_START, PROCESS_END, THREAD_START ... in the group
+ * Flow:     PROCESS, FORK, SPAWN, EXEC, WAIT, EXIT records, pidfds -> here -> PROCESS_START, PROCESS_END ... in the group
  * Idea:     a struct tm_process is one image: an exec ends it and begins another with the same pid. It is known from the first hint (a
  *           fork in its parent, or its own announcement), and gets its row in the trace when somebody refers to it or it is over, so
  *           that the row can carry its name and rank. Its end is written when its status is known: from the parent's wait call, or
  *           from its own exit.
  * Order:    a child may be born, exec, die and be waited for between two passes, and the rings are read one after the other. So what is
  *           told about lives (forks, execs, waits, deaths) is kept, in the order of its stamps, until the watermark has passed it.
- * Owns:     all processes and threads, until the end.
+ * Owns:     all processes, and the rows of their threads (thread_table.h), until the end.
  * Threads:  the drainer's.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_PROCESS_TABLE_H
@@ -24,8 +24,6 @@
 #include <stdint.h>
 
 struct tm_collector;
-
-enum tm_default_heap { TM_HEAP_MALLOC = 1, TM_HEAP_MMAP = 2, TM_HEAP_MMAP_FILE = 4 };
 
 struct tm_pending_exec { /* an exec was announced; whether it happened shows later */
 	bool announced;
@@ -65,12 +63,6 @@ struct tm_process {
 	uint32_t heap_ids[3]; /* theirs, in the order of the enum; 0: none yet */
 	struct tm_own_numbers own;
 	uint64_t cut_stacks, children_left_out; /* not noted yet; the latter: --follow=off */
-};
-
-struct tm_thread_row {
-	uint32_t id; /* in the trace */
-	uint32_t tid;
-	uint64_t end_ticks; /* as written; 0: none */
 };
 
 enum tm_life_kind {
@@ -146,18 +138,5 @@ void tm_processes_finish(struct tm_collector *c);
 bool tm_processes_have(const struct tm_collector *c, uint32_t system_pid);
 /* True while a process of the recording other than the command runs. */
 bool tm_processes_any_alive(const struct tm_collector *c);
-
-/* Id of the thread in the trace; its row is made when it is new. */
-uint32_t tm_thread_id(struct tm_collector *c, struct tm_process *p, uint32_t number, uint32_t tid, uint64_t start_ticks);
-void tm_thread_named(struct tm_collector *c, uint32_t id, const char *name, size_t n);
-/* The thread, which has a row, ended at that time. A later end than it had is believed. */
-void tm_thread_ended(struct tm_collector *c, const struct tm_process *p, uint32_t number, uint64_t ticks);
-/* A ring of the thread is done with, and nothing in it told the thread's end: it ended with its process, which is not written, or `alone`,
- * some time after its last event. */
-void tm_thread_left_ring(struct tm_collector *c, const struct tm_process *p, uint32_t number, bool alone, uint64_t last_event_ticks);
-/* Heap records for the default heaps in `wanted` that the process does not have yet. */
-void tm_process_need_heaps(struct tm_collector *c, struct tm_process *p, uint32_t wanted);
-/* The id of a default heap; its record is made if need be. */
-uint32_t tm_process_default_heap(struct tm_collector *c, struct tm_process *p, enum tm_default_heap heap);
 
 #endif
