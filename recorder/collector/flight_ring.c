@@ -159,7 +159,7 @@ static void put_story(struct tm_flight *f, struct tm_bytes *b, uint64_t events, 
 	loss.reason = tm_text_of("the oldest events were dropped to keep the trace within --max-size; what is live of them stayed");
 	snprintf(number, sizeof number, "%llu", (unsigned long long)f->watermark_ns);
 	tm_put_info(b, tm_text_of("window_start_ns"), tm_text_of(number));
-	tm_put_loss(b, &loss);
+	if (events) tm_put_loss(b, &loss);
 	snprintf(text, sizeof text,
 		 "every event since %.3f s after the start is here; of those before it only what was live then: counts, sums and lifetimes "
 		 "cover no more than that, and a peak is that of the window",
