@@ -82,7 +82,9 @@ static void take_losses(struct tm_collector *c, struct tm_ring_view *r, struct t
 	r->loss_written_ns = now;
 	if (events > r->lost_events)
 		tm_drain_add_loss(c, r, "ring-full", events - r->lost_events, bytes > r->lost_bytes ? bytes - r->lost_bytes : 0,
-				  "the thread's buffer was full");
+				  c->options.sample_bytes
+					  ? "the thread's buffer was full, or the table of the samples that live (a note says so then)"
+					  : "the thread's buffer was full");
 	if (nested > r->nested_lost)
 		tm_drain_add_loss(c, r, "nested", nested - r->nested_lost, 0,
 				  "a signal handler made more calls inside one call than are kept");
