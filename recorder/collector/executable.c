@@ -124,7 +124,7 @@ void tm_executable_read_command(const char *path, struct tm_executable *out) {
 	snprintf(current, sizeof current, "%s", path);
 	for (int i = 0; i < 5 && script_interpreter(current, next, sizeof next); i++) memcpy(current, next, sizeof current);
 	tm_executable_read(current, out);
-	const char *name = strrchr(current, '/');
+	const char *name = strrchr(realpath(current, next) ? next : current, '/');
 	name = name ? name + 1 : current;
 	/* A loader run by hand: it preloads into what its arguments name. */
 	if (out->class == TM_EXEC_STATIC && strncmp(name, "ld-", 3) == 0)

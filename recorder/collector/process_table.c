@@ -2,10 +2,11 @@
 #include "process_table.h"
 
 #include "collector.h"
-#include "executable.h"
 #include "memory.h"
+#include "process_notes.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,7 +16,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define UNKNOWN_STATUS (-1)
 #define CHECK_NS 10000000u         /* between two looks at who has died */
 #define EXEC_SETTLES_NS 200000000u /* an exec that has not failed by then has happened */
 #define BEGIN_NS 1000000000u       /* a process attaches within this of its beginning */
@@ -215,11 +215,11 @@ static void tell_sampler(struct tm_collector *c, struct tm_process *p) {
 	tm_sampler_add(&c->sampler, p->system_pid, p->id);
 }
 
-static struct tm_process *as_it_became(struct tm_collector *c, struct tm_process *p, uint32_t pid);
+static struct tm_process *as_it_became(struct tm_collector *c, struct tm_process *p);
 
 void tm_process_need_row(struct tm_collector *c, struct tm_process *p) {
 	p->announcing = false;
-	if (!p->id && !p->number) as_it_became(c, p, p->pid); /* a row cannot be changed */
+	if (!p->id && !p->number) as_it_became(c, p); /* a row cannot be changed */
 	if (!p->id) {
 		if (p->parent) tm_process_need_row(c, p->parent);
 		p->id = ++c->processes.last_id;
@@ -230,29 +230,10 @@ void tm_process_need_row(struct tm_collector *c, struct tm_process *p) {
 	tell_sampler(c, p);
 }
 
-/* Both once a process, when it ends. What is read of it only later, as after an exec of another thread, is told when the recording ends. */
-static void note_cut_stacks(struct tm_collector *c, struct tm_process *p) {
-	char text[256];
-	if (!p->cut_stacks || !p->id) return;
-	snprintf(text, sizeof text, "%llu %s without outermost frames: deeper than %u (--max-depth), or nothing could unwind that far",
-		 (unsigned long long)p->cut_stacks, p->cut_stacks == 1 ? "stack is" : "stacks are", c->options.max_depth);
-	tm_group_add_note(c->group, p->id, p->end_ticks, "cut-stacks", text);
-	p->cut_stacks = 0;
-}
-
-static void note_children_left_out(struct tm_collector *c, struct tm_process *p) {
-	char text[256];
-	if (!p->children_left_out || !p->id) return;
-	snprintf(text, sizeof text, "%llu %s not recorded (--follow=off)", (unsigned long long)p->children_left_out,
-		 p->children_left_out == 1 ? "child process was" : "child processes were");
-	tm_group_add_note(c->group, p->id, p->end_ticks, "not-followed", text);
-	p->children_left_out = 0;
-}
-
 static void write_end(struct tm_collector *c, struct tm_process *p, enum tm_end_kind kind, uint64_t code) {
 	tm_process_need_row(c, p);
-	note_cut_stacks(c, p);
-	note_children_left_out(c, p);
+	tm_process_note_cut_stacks(c, p);
+	tm_process_note_left_out(c, p);
 	tm_pools_settle(c, p);
 	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_PROCESS_END);
 	meta->process_end = (struct tm_process_end){ p->id, p->end_ticks, kind, code };
@@ -275,37 +256,6 @@ static void write_end_of_status(struct tm_collector *c, struct tm_process *p, in
 	if (WIFSIGNALED(status)) ask_for_dump(c, p, WTERMSIG(status));
 	if (WIFSIGNALED(status)) write_end(c, p, TM_END_SIGNAL, (uint64_t)WTERMSIG(status));
 	else write_end(c, p, TM_END_EXIT, (uint64_t)WEXITSTATUS(status));
-}
-
-static bool stepped_aside(const struct tm_collector *c, uint32_t pid) {
-	for (uint32_t i = 0; i < TM_STEPPED_ASIDE; i++)
-		if (atomic_load(&c->session.shm->stepped_aside[i]) == pid) return true;
-	return false;
-}
-
-static bool is_recorder(const struct tm_process *p) {
-	const char *name = p && p->exe ? strrchr(p->exe, '/') : NULL;
-	return name && !strcmp(name, "/tidemark-record");
-}
-
-/* How it ended may be why nothing was loaded. status: as of wait(2); UNKNOWN_STATUS: not known, or it still runs. */
-static void note_unrecorded(struct tm_collector *c, struct tm_process *p, enum tm_exec_class class, int status) {
-	char text[1024], end[64] = "";
-	if (c->stopped) return;
-	const char *why = tm_exec_class_reason(class);
-	if (class == TM_EXEC_NATIVE && stepped_aside(c, p->pid))
-		why = "a limit of its address space (ulimit -v) leaves the recorder too little";
-	else if (class == TM_EXEC_NATIVE && is_recorder(p->parent)) why = "the tidemark-record that started it records it";
-	else if (class == TM_EXEC_NATIVE && status != UNKNOWN_STATUS && WIFSIGNALED(status))
-		snprintf(end, sizeof end, " before signal %d ended it", WTERMSIG(status));
-	else if (class == TM_EXEC_NATIVE && status != UNKNOWN_STATUS && WEXITSTATUS(status))
-		snprintf(end, sizeof end, " before it ended with exit code %d", WEXITSTATUS(status));
-	/* What could not begin beside our library is started without it, and hands that on. */
-	const char *below = tm_exec_bears_no_preload(class) ? "; nor is what it starts" : "";
-	snprintf(text, sizeof text, "'%s' is not recorded: %s%s%s", p->exe ? p->exe : "?", why, end, below);
-	tm_process_need_row(c, p);
-	tm_group_add_note(c->group, p->id, p->start_ticks, "not-recordable", text);
-	c->unrecorded++;
 }
 
 /* --- exec --- */
@@ -340,7 +290,7 @@ static struct tm_process *replace(struct tm_collector *c, struct tm_process *p, 
 	return image;
 }
 
-/* The announced exec happened, and the new image does not record itself; status as for note_unrecorded(). Returns the image's process. */
+/* The announced exec happened, and the new image does not record itself; status as for tm_process_note_unrecorded(). Returns the image's process. */
 static struct tm_process *settle_exec(struct tm_collector *c, struct tm_process *p, int status) {
 	struct tm_pending_exec exec = p->exec;
 	p->exec = (struct tm_pending_exec){ 0 };
@@ -348,14 +298,14 @@ static struct tm_process *settle_exec(struct tm_collector *c, struct tm_process 
 	image->flags = TM_PROCESS_EXECED | TM_PROCESS_UNRECORDED;
 	free(image->exe);
 	image->exe = exec.path;
-	note_unrecorded(c, image, exec.class, status);
+	tm_process_note_unrecorded(c, image, exec.class, status);
 	return image;
 }
 
 /* The command, which will never attach. */
 static void root_is_unrecorded(struct tm_collector *c, struct tm_process *p, int status) {
 	p->flags |= TM_PROCESS_UNRECORDED;
-	note_unrecorded(c, p, p->root_class, status);
+	tm_process_note_unrecorded(c, p, p->root_class, status);
 }
 
 static struct tm_process *child_for(struct tm_collector *c, struct tm_process *parent, uint32_t pid, uint64_t ticks, uint32_t flags) {
@@ -380,37 +330,101 @@ static bool loads_nothing(enum tm_exec_class class) {
 	return class == TM_EXEC_STATIC || tm_exec_bears_no_preload(class);
 }
 
-/* The exec of that pid that was told last, and has not taken effect; NULL: none, or it failed. */
-static struct tm_life_event *told_exec(struct tm_collector *c, uint32_t pid) {
+/* What was told last of execs of the process, and has not taken effect: that there was one, or that it failed; NULL: nothing. */
+static struct tm_life_event *told_exec(struct tm_collector *c, const struct tm_process *p) {
 	for (size_t i = c->processes.life_count; i-- > 0;) {
 		struct tm_life_event *e = &c->processes.life[i];
-		bool own = e->pid == 0 || (e->process && e->pid == e->process->pid);
-		if ((e->kind != TM_LIFE_EXEC && e->kind != TM_LIFE_EXEC_FAILED) || (own ? e->process->pid : e->pid) != pid) continue;
-		return e->kind == TM_LIFE_EXEC && (own || c->options.follow) ? e : NULL;
+		if (e->kind != TM_LIFE_EXEC && e->kind != TM_LIFE_EXEC_FAILED) continue;
+		bool own = e->pid == 0 || e->pid == e->process->pid;
+		if (own ? e->process == p : e->pid == p->pid && e->process == p->parent && !p->number) return e;
 	}
 	return NULL;
 }
 
-/* Who a process is by now: a program that does not record itself says nothing of what it begins, or becomes, so that it began takes effect before those do.
- * p: the one of that pid, or NULL. */
-static struct tm_process *as_it_became(struct tm_collector *c, struct tm_process *p, uint32_t pid) {
-	struct tm_life_event *e = told_exec(c, pid);
-	if (e && loads_nothing(e->class)) {
-		bool own = e->pid == 0 || e->pid == e->process->pid;
-		struct tm_process *target = own ? e->process : child_for(c, e->process, pid, e->ticks, TM_PROCESS_FORKED);
-		if (!target->dead) {
-			forget_exec(target);
-			target->exec = (struct tm_pending_exec){ true, e->class, e->ticks, e->seen_ns, e->path };
-			e->path = NULL;
-			e->kind = TM_LIFE_DONE;
-			p = target;
-		}
-	}
-	if (!runs(p)) return p;
-	if (p->exec.announced && loads_nothing(p->exec.class)) return settle_exec(c, p, UNKNOWN_STATUS);
+enum answer { NO, YES, UNKNOWN };
+
+/* Whether the process runs that file, by its real name. */
+static enum answer runs_file(const struct tm_process *p, const char *path) {
+	char link[64], exe[PATH_MAX], real[PATH_MAX];
+	if (!p->system_pid || !path || !realpath(path, real)) return UNKNOWN;
+	snprintf(link, sizeof link, "/proc/%u/exe", p->system_pid);
+	ssize_t n = readlink(link, exe, sizeof exe - 1);
+	if (n <= 0) return UNKNOWN;
+	exe[n] = 0;
+	return strcmp(exe, real) == 0 ? YES : NO;
+}
+
+/* A program that does not record itself says nothing of what it begins. Where that comes, and an exec of such a program was told, it takes effect already if it
+ * happened for certain: who tells of execs goes on, and may yet tell that it failed; who never recorded itself had to become something to begin another.
+ * Returns who the process is by now. */
+static struct tm_process *as_it_became(struct tm_collector *c, struct tm_process *p) {
+	if (!p || p->dead || newest(c, p->pid) != p) return p;
 	if (p->is_root && !p->number && loads_nothing(p->root_class) && !(p->flags & TM_PROCESS_UNRECORDED))
-		root_is_unrecorded(c, p, UNKNOWN_STATUS);
-	return p;
+		root_is_unrecorded(c, p, TM_STATUS_UNKNOWN);
+	struct tm_life_event *e = told_exec(c, p);
+	if (e && e->kind == TM_LIFE_EXEC_FAILED) return p;
+	if (!e && !p->exec.announced) return p;
+	if (!loads_nothing(e ? e->class : p->exec.class)) return p;
+	enum answer happened = runs_file(p, e ? e->path : p->exec.path);
+	if (p->number ? happened != YES : happened == NO) return p;
+	if (e) {
+		forget_exec(p);
+		p->exec = (struct tm_pending_exec){ true, e->class, e->ticks, e->seen_ns, e->path };
+		e->path = NULL;
+		e->kind = TM_LIFE_DONE;
+	}
+	return settle_exec(c, p, TM_STATUS_UNKNOWN);
+}
+
+/* --- what lay between two images that told of themselves --- */
+
+static void forget_before(struct tm_process *image) {
+	free(image->before.path);
+	image->before = (struct tm_pending_exec){ 0 };
+}
+
+/* Before the image attached the process had exec'd another one, unless it is told that this failed, or it runs that: a loader that was run by hand looks like
+ * such a program. */
+static void remember_before(struct tm_process *image, struct tm_pending_exec *exec) {
+	forget_before(image);
+	if (runs_file(image, exec->path) == YES) return;
+	image->before = *exec;
+	*exec = (struct tm_pending_exec){ 0 };
+}
+
+/* The exec that was told before that time failed. */
+static void drop_before(struct tm_process *image, uint64_t ticks) {
+	if (image && image->before.announced && image->before.ticks <= ticks) forget_before(image);
+}
+
+/* All has been read that was told before the image attached, and no failure. Its row comes behind that of the image. */
+static void settle_before(struct tm_collector *c, struct tm_process *image) {
+	struct tm_pending_exec exec = image->before;
+	image->before = (struct tm_pending_exec){ 0 };
+	struct tm_process *before = new_process(c, image->pid, image->parent, exec.ticks);
+	before->same_pid = image->same_pid;
+	image->same_pid = before;
+	tm_id_map_set(&c->processes.by_pid, image->pid, image);
+	before->flags = TM_PROCESS_EXECED | TM_PROCESS_UNRECORDED;
+	before->fork_seen = before->exec_seen = true;
+	before->exe = exec.path;
+	tm_process_note_unrecorded(c, before, exec.class, TM_STATUS_UNKNOWN);
+	end_by_exec(c, before, image->attach_ticks);
+}
+
+static struct tm_process *image_behind(struct tm_collector *c, const struct tm_process *p) {
+	struct tm_process *q = newest(c, p->pid);
+	while (q && q->same_pid != p) q = q->same_pid;
+	return q && q->number && q->flags & TM_PROCESS_EXECED ? q : NULL;
+}
+
+/* An exec that is read of when the image behind it has attached already, which ended the one that told of it. */
+static void exec_was_between(struct tm_collector *c, struct tm_life_event *e) {
+	struct tm_process *p = e->process, *image = image_behind(c, p);
+	if (!image || !loads_nothing(e->class) || e->ticks > image->attach_ticks) return;
+	struct tm_pending_exec exec = { true, e->class, e->ticks, e->seen_ns, e->path };
+	remember_before(image, &exec);
+	e->path = exec.path; /* if it was not taken */
 }
 
 /* A child of which one or more things are told: its fork or spawn, its execs. */
@@ -437,26 +451,15 @@ static void adopt(struct tm_collector *c, const struct tm_life_event *e) {
 	p->flags |= TM_PROCESS_EXECED;
 }
 
-/* What was exec'd before the image that attached, which itself says nothing of it: its row comes behind. */
-static void add_image_before(struct tm_collector *c, struct tm_process *image, struct tm_life_event *e) {
-	struct tm_process *before = new_process(c, image->pid, image->parent, e->ticks);
-	before->same_pid = image->same_pid;
-	image->same_pid = before;
-	tm_id_map_set(&c->processes.by_pid, image->pid, image);
-	before->flags = TM_PROCESS_EXECED | TM_PROCESS_UNRECORDED;
-	before->fork_seen = before->exec_seen = true;
-	before->exe = e->path;
-	e->path = NULL;
-	note_unrecorded(c, before, e->class, UNKNOWN_STATUS);
-	end_by_exec(c, before, image->start_ticks);
-}
-
 /* An exec of a vfork child, told by its parent, whose new image has attached before we read of it. */
 static bool exec_is_known(struct tm_collector *c, struct tm_life_event *e) {
 	struct tm_process *image = image_of_child(c, e->process, e->pid, false);
 	if (!image) return false;
 	image->exec_seen = true;
-	if (loads_nothing(e->class) && newest(c, e->pid) == image) add_image_before(c, image, e);
+	if (!loads_nothing(e->class)) return true;
+	struct tm_pending_exec exec = { true, e->class, e->ticks, e->seen_ns, e->path };
+	remember_before(image, &exec);
+	e->path = exec.path; /* if it was not taken */
 	return true;
 }
 
@@ -467,6 +470,7 @@ static void execs(struct tm_collector *c, struct tm_life_event *e) {
 	if (!own) adopt(c, e);
 	if (!own && (!c->options.follow || exec_is_known(c, e))) return;
 	struct tm_process *target = own ? p : child_for(c, p, e->pid, e->ticks, TM_PROCESS_FORKED);
+	if (target->dead && own) exec_was_between(c, e);
 	if (target->dead) return;
 	forget_exec(target);
 	target->exec = (struct tm_pending_exec){ true, e->class, e->ticks, e->seen_ns, e->path };
@@ -479,12 +483,19 @@ static void exec_failed(struct tm_collector *c, const struct tm_life_event *e) {
 	struct tm_process *target = own ? e->process : newest(c, e->pid), *image = own ? NULL : image_of_child(c, e->process, e->pid, true);
 	if (target) forget_exec(target);
 	if (image) image->exec_seen = false;
+	drop_before(own && target->dead ? image_behind(c, target) : image ? image : target, e->ticks);
 }
 
 /* --- beginnings --- */
 
 static struct tm_process *attach_known(struct tm_collector *c, struct tm_process *p, uint32_t parent_number, uint64_t ticks) {
-	if (p->exec.announced) {
+	if (p->exec.announced && loads_nothing(p->exec.class)) {
+		p->flags = TM_PROCESS_EXECED;
+		p->start_ticks = ticks;
+		p->exec_seen = true;
+		remember_before(p, &p->exec);
+		forget_exec(p);
+	} else if (p->exec.announced) {
 		p->flags = TM_PROCESS_EXECED;
 		p->start_ticks = p->exec.ticks;
 		p->exec_seen = true;
@@ -508,10 +519,22 @@ static struct tm_process *beginner(const struct tm_collector *c, uint32_t pid) {
 	return NULL;
 }
 
+/* The process of that pid, which may be the child of one that tells of it, and be known by nothing else yet. */
+static struct tm_process *who_has(struct tm_collector *c, uint32_t pid) {
+	struct tm_process *known = newest(c, pid);
+	for (size_t i = c->processes.life_count; i-- > 0 && !runs(known);) {
+		struct tm_life_event *e = &c->processes.life[i];
+		bool is_exec = e->kind == TM_LIFE_EXEC || e->kind == TM_LIFE_EXEC_FAILED;
+		if (!is_exec || e->pid != pid || e->process->pid == pid || !c->options.follow) continue;
+		return e->kind == TM_LIFE_EXEC ? child_for(c, e->process, pid, e->ticks, TM_PROCESS_FORKED) : known;
+	}
+	return known;
+}
+
 static struct tm_process *attach_new(struct tm_collector *c, uint32_t pid, uint32_t ppid, uint32_t parent_number, uint64_t ticks) {
 	struct tm_process *parent = parent_number ? of_number(c, parent_number) : beginner(c, pid), *p;
 	bool guessed = !parent && !parent_number;
-	if (guessed) parent = as_it_became(c, newest(c, ppid), ppid);
+	if (guessed) parent = as_it_became(c, who_has(c, ppid));
 	p = new_process(c, pid, parent, ticks);
 	p->parent_guessed = guessed;
 	p->flags = parent_number ? TM_PROCESS_FORKED : parent ? TM_PROCESS_EXECED : 0;
@@ -519,16 +542,32 @@ static struct tm_process *attach_new(struct tm_collector *c, uint32_t pid, uint3
 	return p;
 }
 
+/* Its image attached, with or without a word of an exec. */
+static struct tm_process *become(struct tm_collector *c, struct tm_process *p, uint64_t ticks) {
+	struct tm_pending_exec exec = p->exec;
+	p->exec = (struct tm_pending_exec){ 0 };
+	struct tm_process *image = replace(c, p, exec.announced ? exec.ticks : ticks);
+	if (exec.announced && loads_nothing(exec.class)) {
+		image->start_ticks = ticks;
+		remember_before(image, &exec);
+	}
+	free(exec.path);
+	return image;
+}
+
 struct tm_process *tm_process_attached(struct tm_collector *c, uint32_t number, uint32_t pid, uint32_t ppid, uint32_t parent_number,
 				       uint64_t ticks) {
 	struct tm_process *known = newest(c, pid), *p = tm_process_of_ring(c, number, pid);
 	if (p) return p;
-	if (!parent_number) known = as_it_became(c, known, pid);
+	bool is_root = runs(known) && known->is_root && !known->number && loads_nothing(known->root_class);
+	if (is_root && !parent_number && !(known->flags & TM_PROCESS_UNRECORDED) && runs_file(known, known->exe) != YES)
+		root_is_unrecorded(c, known, TM_STATUS_UNKNOWN); /* else it is a loader that was run by hand */
 	if (runs(known) && !known->number && !(known->flags & TM_PROCESS_UNRECORDED)) p = attach_known(c, known, parent_number, ticks);
-	else if (runs(known) && !parent_number) /* its death is not settled, so its pid cannot be another's yet */
-		p = replace(c, known, known->exec.announced ? known->exec.ticks : ticks);
+	else if (runs(known) && !parent_number)
+		p = become(c, known, ticks); /* its death is not settled, so its pid cannot be another's yet */
 	else p = attach_new(c, pid, ppid, parent_number, ticks);
 	p->number = number;
+	p->attach_ticks = ticks;
 	p->announcing = true;
 	tm_launcher_init(&p->launcher); /* it tells all that is in its environment, which may be another than that of what it was before */
 	tm_id_map_set(&c->processes.by_number, number, p);
@@ -580,14 +619,14 @@ static void forked(struct tm_collector *c, const struct tm_life_event *e) {
 	if (e->class != TM_EXEC_CONFINED) return;
 	child->flags |= TM_PROCESS_UNRECORDED;
 	if (e->process->exe) child->exe = tm_memory_copy_text(e->process->exe, strlen(e->process->exe));
-	note_unrecorded(c, child, e->class, UNKNOWN_STATUS);
+	tm_process_note_unrecorded(c, child, e->class, TM_STATUS_UNKNOWN);
 }
 
 /* --- ends --- */
 
 static void mark_dead(struct tm_collector *c, struct tm_process *p, uint64_t ticks) {
 	if (p->dead) return;
-	if (p->exec.announced) p = settle_exec(c, p, UNKNOWN_STATUS);
+	if (p->exec.announced) p = settle_exec(c, p, TM_STATUS_UNKNOWN);
 	p->gone = p->dead = true;
 	p->dead_ns = tm_monotonic_ns();
 	p->end_ticks = ticks;
@@ -595,7 +634,7 @@ static void mark_dead(struct tm_collector *c, struct tm_process *p, uint64_t tic
 	if (p->pidfd >= 0) close(p->pidfd);
 	p->pidfd = -1;
 	if (p->is_root && !p->number && !(p->flags & TM_PROCESS_UNRECORDED))
-		root_is_unrecorded(c, p, p->waited ? p->wait_status : UNKNOWN_STATUS);
+		root_is_unrecorded(c, p, p->waited ? p->wait_status : TM_STATUS_UNKNOWN);
 }
 
 /* The kernel said that it died. If it had exec'd meanwhile, it is its last image that did. */
@@ -750,7 +789,8 @@ void tm_processes_check(struct tm_collector *c, bool all) {
 	for (size_t i = 0; i < t->open_count; i++) {
 		struct tm_process *p = t->open[i];
 		bool settled = p->exec.announced && p->exec.class != TM_EXEC_NATIVE && now - p->exec.seen_ns > EXEC_SETTLES_NS;
-		if (settled && !p->dead) settle_exec(c, p, UNKNOWN_STATUS);
+		if (settled && !p->dead) settle_exec(c, p, TM_STATUS_UNKNOWN);
+		if (p->before.announced && (p->attach_ticks < c->watermark_ticks || p->dead)) settle_before(c, p);
 	}
 	size_t kept = 0;
 	for (size_t i = 0; i < t->open_count; i++)
@@ -776,7 +816,7 @@ bool tm_processes_any_alive(const struct tm_collector *c) {
 
 static void finish_running(struct tm_collector *c, struct tm_process *p) {
 	char text[256];
-	if (p->exec.announced) p = settle_exec(c, p, UNKNOWN_STATUS);
+	if (p->exec.announced) p = settle_exec(c, p, TM_STATUS_UNKNOWN);
 	tm_process_need_row(c, p);
 	snprintf(text, sizeof text, "process %u still runs%s; it is not recorded from here on", p->pid,
 		 p->system_pid ? "" : ", or ended unseen in a pid namespace of its own");
@@ -797,10 +837,11 @@ void tm_processes_finish(struct tm_collector *c) {
 	poll_all(c);
 	settle_lives(c, true);
 	for (size_t i = 0; i < t->open_count; i++) {
+		if (t->open[i]->before.announced) settle_before(c, t->open[i]);
 		if (!t->open[i]->dead) finish_running(c, t->open[i]);
 		end_if_due(c, t->open[i], true);
 	}
-	for (size_t i = 0; i < t->count; i++) note_cut_stacks(c, t->all[i]);
+	for (size_t i = 0; i < t->count; i++) tm_process_note_cut_stacks(c, t->all[i]);
 	t->open_count = 0;
 }
 
@@ -808,6 +849,7 @@ void tm_processes_release(struct tm_process_table *t) {
 	for (size_t i = 0; i < t->count; i++) {
 		struct tm_process *p = t->all[i];
 		forget_exec(p);
+		forget_before(p);
 		if (p->pidfd >= 0) close(p->pidfd);
 		free(p->exe);
 		free(p->command);

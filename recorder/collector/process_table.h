@@ -58,6 +58,9 @@ struct tm_process {
 	size_t command_bytes;
 	struct tm_launcher launcher;
 	struct tm_pending_exec exec;
+	struct tm_pending_exec
+		before; /* what the process ran before this image attached and after that which told of it: it says nothing itself */
+	uint64_t attach_ticks;
 	struct tm_loaded_modules modules;
 	uint32_t heaps; /* enum tm_default_heap: those that have a record */
 	uint32_t heap_ids[3]; /* theirs, in the order of the enum; 0: none yet */

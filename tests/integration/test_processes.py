@@ -674,8 +674,10 @@ def environments_larger_than_a_stack(t):
 def what_static_programs_begin_and_become(t):
     """They say nothing of it, and are over soon. Each has a row of its own, which says that it was not recorded; what it begins is its child."""
     dynamic, static, true = t.program("prog_starts.c"), t.program("prog_starts.c", "-static", name="static"), shutil.which("true")
-    rows = """select replace(p.exe, rtrim(p.exe, replace(p.exe, '/', '')), ''), p.recorded, p.end_kind, p.end_code, replace(q.exe, rtrim(q.exe, replace(q.exe, '/', '')), '')
-              from process p left join process q on q.id = p.parent_id order by p.id"""
+    # Of parents that were several programs, one after the other, it may be any.
+    rows = """select replace(p.exe, rtrim(p.exe, replace(p.exe, '/', '')), ''), p.recorded, p.end_kind, p.end_code,
+              (select group_concat(name, ' ') from (select replace(r.exe, rtrim(r.exe, replace(r.exe, '/', '')), '') as name from process r where r.pid = q.pid order by 1))
+              from process p left join process q on q.id = p.parent_id"""
     for start in (None, "exec", "fork", "vfork", "spawn"):
         for then in ("exec", "fork", "vfork", "spawn"):
             command = [static, then, true] if not start else [dynamic, start, static, then, true]
@@ -684,13 +686,45 @@ def what_static_programs_begin_and_become(t):
             ended = ("exec", None, above) if then == "exec" else ("exit", 0, above)
             begun = {None: [], "exec": [("prog_starts", 1, "exec", None, None)]}.get(start, [("prog_starts", 1, "exit", 0, None)])
             begun += [("prog_starts", 1, "exec", None, above)] if start == "fork" else []
-            wanted, got = [*begun, ("static", 0, *ended), ("true", 1, "exit", 0, above if then == "exec" else "static")], db.rows(rows)
-            if start == "spawn" and len(got) == 3: # its pid is told when posix_spawn() is back: what it began may have come first, and is nobody's child then
-                at = next(i for i, row in enumerate(got) if row[0] == "true")
-                got = sorted((*row[:4], row[4] or wanted[2][4]) if i == at else row for i, row in enumerate(got))
-                wanted.sort()
-            t.equal(got, wanted, f"{start}, then {then}")
+            parent = above if then == "exec" else "prog_starts static" if start in ("exec", "fork") else "static"
+            wanted, got = [*begun, ("static", 0, *ended), ("true", 1, "exit", 0, parent)], db.rows(rows)
+            if start == "spawn": # its pid is told when posix_spawn() is back: what it began may have come first, and is nobody's child then
+                got = [(*row[:4], row[4] or parent) if row[0] == "true" else row for row in got]
+            t.equal(sorted(got, key=str), sorted(wanted, key=str), f"{start}, then {then}")
             t.equal(db.value("select count(*) from note where kind = 'not-recordable' and text like '%static%is not recorded: it is statically linked'"), 1, f"{start}, then {then}: notes")
+
+
+FAILING = """
+import os, subprocess, sys, threading
+def fail():
+    while not done:
+        try: os.execv(sys.argv[1], [sys.argv[1]])
+        except PermissionError: pass
+done = []
+for i in range(30): subprocess.run(["cand", "vfork", "/bin/true"]) # along PATH, where the first of that name cannot be executed
+thread = threading.Thread(target=fail)
+thread.start()
+for i in range(60): os.system("/bin/true; :")
+done.append(1)
+thread.join()
+"""
+
+
+@test
+def execs_of_static_programs_that_fail(t):
+    """They are told before it shows that they fail, and began nothing, whatever other threads begin meanwhile."""
+    first, second = t.path("first"), t.path("second")
+    for place, program in ((first, t.program("prog_starts.c", "-static", name="static")), (second, t.program("prog_starts.c"))):
+        os.mkdir(place)
+        shutil.copy(program, os.path.join(place, "cand"))
+    os.chmod(os.path.join(first, "cand"), 0o644)
+    recording = t.same_as_bare([sys.executable, "-c", FAILING, os.path.join(first, "cand")], env={"PATH": f"{first}:{second}:{os.environ['PATH']}"})
+    db = t.imported(recording)
+    no_loss(t, db)
+    t.equal(db.rows("select kind, text from note where kind in ('not-recordable', 'still-running')"), [], "notes")
+    t.equal(db.rows("select recorded, end_kind, count(*) from process where exe like '%/cand' group by 1, 2"), [(1, "exit", 30)], "what was found at last")
+    t.equal(db.rows("select recorded, end_kind, count(*) from process where exe like '%/true' group by 1, 2"), [(1, "exit", 90)], "what they began")
+    t.equal(db.value("select count(*) from process where end_kind not in ('exit', 'exec')"), 0, "processes that ended in no known way")
 
 
 @test
