@@ -6,11 +6,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* A command that is forked loses how we are scheduled where somebody asked for that (SCHED_RESET_ON_FORK), and would not, were it run without us. */
@@ -60,10 +62,27 @@ void tm_heritage_take(void) {
 	lift_cpu_limit();
 }
 
-bool tm_heritage_has(int fd) {
+static bool is_inherited(int fd) {
 	for (size_t i = 0; i < ours.fd_count; i++)
 		if (ours.fds[i] == fd) return true;
-	return fd >= STDIN_FILENO && fd <= STDERR_FILENO;
+	return fd <= STDERR_FILENO;
+}
+
+static bool is_file(int fd, const struct stat *wanted) {
+	struct stat file;
+	return fstat(fd, &file) == 0 && file.st_dev == wanted->st_dev && file.st_ino == wanted->st_ino;
+}
+
+bool tm_heritage_is_our_own(const char *path) {
+	struct stat file;
+	bool found = false;
+	DIR *directory = stat(path, &file) == 0 ? opendir("/proc/self/fd") : NULL;
+	for (struct dirent *entry; directory && !found && (entry = readdir(directory));) {
+		int fd = atoi(entry->d_name);
+		found = !is_inherited(fd) && fd != dirfd(directory) && is_file(fd, &file);
+	}
+	if (directory) closedir(directory);
+	return found;
 }
 
 static void pass_on_schedule(void) {
@@ -85,25 +104,38 @@ static void pass_on_names(void) {
 }
 
 /* The first process of a container, and whoever asked to be a subreaper, is given the orphans below it, and waits for them. We would not. */
-void tm_heritage_pass_on(void) {
+void tm_heritage_pass_on(const struct tm_session *session) {
 	if (ours.is_subreaper || ours.pid == 1) prctl(PR_SET_CHILD_SUBREAPER, 1);
 	if (ours.death_signal) prctl(PR_SET_PDEATHSIG, ours.death_signal);
+	atomic_store(&session->shm->death_signal, (uint32_t)ours.death_signal);
 	if (ours.cpu.rlim_cur != RLIM_INFINITY || ours.cpu.rlim_max != RLIM_INFINITY) setrlimit(RLIMIT_CPU, &ours.cpu);
 	pass_on_names();
 	pass_on_schedule();
 }
 
-void tm_heritage_let_go(void) {
+/* Of any process: ours cannot be told from those of others that overlap with them. */
+static bool has_record_locks(int fd) {
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+static bool is_needed(int fd, int trace_fd) {
+	struct stat trace;
+	return has_record_locks(fd) || (fstat(trace_fd, &trace) == 0 && is_file(fd, &trace));
+}
+
+void tm_heritage_let_go(int trace_fd) {
 	int nothing = open("/", O_PATH | O_CLOEXEC); /* can be neither read nor written */
-	for (size_t i = 0; i < ours.fd_count; i++) close(ours.fds[i]);
-	if (nothing < 0) return;
-	dup3(nothing, STDIN_FILENO, O_CLOEXEC);
-	dup3(nothing, STDOUT_FILENO, O_CLOEXEC);
-	close(nothing);
+	for (size_t i = 0; i < ours.fd_count; i++)
+		if (!is_needed(ours.fds[i], trace_fd)) close(ours.fds[i]);
+	for (int fd = STDIN_FILENO; nothing >= 0 && fd <= STDOUT_FILENO; fd++)
+		if (!is_needed(fd, trace_fd)) dup3(nothing, fd, O_CLOEXEC);
+	if (nothing >= 0) close(nothing);
+	prctl(PR_SET_PDEATHSIG, SIGCHLD); /* ends our sleep */
 }
 
 int tm_heritage_watch(const struct tm_session *session) {
 	if (!ours.parent || getppid() == ours.parent) return 0;
 	ours.parent = 0;
-	return ours.death_signal ? 0 : (int)atomic_load(&session->shm->death_signal); /* that of ours reaches us, and is passed on */
+	return (int)atomic_load(&session->shm->death_signal);
 }

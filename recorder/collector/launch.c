@@ -70,7 +70,7 @@ static _Noreturn void be_command(const struct tm_session *session, char **comman
 	if (n != 1) _exit(0);
 	session->shm->root_pid = (uint32_t)getpid();
 	tm_signals_restore();
-	tm_heritage_pass_on();
+	tm_heritage_pass_on(session);
 	execvp(command[0], command);
 	int error = errno;
 	n = write(error_fd, &error, sizeof error);

@@ -194,19 +194,6 @@ static int wait_for_reader(const struct tm_collector *c, const char *path) {
 	}
 }
 
-/* A trace at /dev/stdout or /proc/self/fd/N is there as long as we hold that. */
-static bool is_named_by_descriptor(const char *path) {
-	return !strncmp(path, "/dev/", 5) || !strncmp(path, "/proc/", 6);
-}
-
-/* /proc/self/fd/N, which nobody gave us: it is what we opened for ourselves, if anything. */
-static bool is_no_descriptor_of_ours(const char *path) {
-	static const char *const directories[] = { "/proc/self/fd/", "/dev/fd/" };
-	for (size_t i = 0; i < sizeof directories / sizeof directories[0]; i++)
-		if (!strncmp(path, directories[i], strlen(directories[i]))) return !tm_heritage_has(atoi(path + strlen(directories[i])));
-	return false;
-}
-
 /* 0, or -1: said why. */
 static int open_trace(struct tm_collector *c, int pid) {
 	char error[PATH_MAX + 256], directory[PATH_MAX];
@@ -222,7 +209,7 @@ static int open_trace(struct tm_collector *c, int pid) {
 		free(path);
 		return -1;
 	}
-	if (is_no_descriptor_of_ours(path)) {
+	if (tm_heritage_is_our_own(path)) {
 		snprintf(error, sizeof error, "cannot create '%s': no such descriptor was given to us", path);
 		fail(c, error);
 		free(path);
@@ -446,7 +433,7 @@ static int start_command(struct tm_collector *c, int argc, char **argv) {
 	tm_process_add_root(c, (uint32_t)command.pid, command.path, c->options.command, command.class);
 	int result = tm_launch_go(&command);
 	if (result == 0) {
-		if (!is_named_by_descriptor(c->writer.path)) tm_heritage_let_go();
+		tm_heritage_let_go(c->writer.fd);
 		if (c->options.verbose)
 			fprintf(stderr, "tidemark-record: recording process %d to '%s'\n", (int)command.pid, c->writer.path);
 		return 0;

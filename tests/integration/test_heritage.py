@@ -52,14 +52,23 @@ def a_lock_is_gone_with_its_descriptor(t):
 
 
 @test
+def a_record_lock_stays(t):
+    """It belongs to a process: it was the launcher's, who became the recorder, and closing any descriptor of the file would release it."""
+    launcher = "import fcntl, os, sys\nfile = open(sys.argv[1], 'w')\nfcntl.lockf(file, fcntl.LOCK_EX)\nos.set_inheritable(file.fileno(), True)\nos.execv(sys.argv[2], sys.argv[2:])"
+    for command in both(t, "record", t.path("range")):
+        t.equal(t.run([sys.executable, "-c", launcher, t.path("range"), *command], status=0).out, b"held\n", command[0])
+
+
+@test
 def a_trace_that_goes_to_an_inherited_descriptor(t):
     for name in ("/proc/self/fd/5", "/dev/fd/5", "/dev/stdout"):
         path = t.path("inherited.tmk")
         t.run(["sh", "-c", f"exec 5>'{path}' >&5; exec '{t.recorder}' --quiet --force -o {name} -- true"], status=0)
         t.check(re.search(r"complete +yes", t.ask("info", path).text), f"the trace at {name}")
-    for n in range(3, 20):
-        done = t.run([t.recorder, "--force", "-o", f"/proc/self/fd/{n}", "--", "true"])
-        t.check(done.status == 125 and "cannot create" in done.errors, f"descriptor {n}, which was not given: {done.status} {done.errors}")
+    os.symlink("/proc/self/fd", t.path("fds"))
+    for name in [f"/proc/self/fd/{n}" for n in range(3, 20)] + [f"{t.path('fds')}/{n}" for n in range(3, 8)]:
+        done = t.run([t.recorder, "--force", "-o", name, "--", "true"])
+        t.check(done.status == 125 and "cannot create" in done.errors, f"{name}, which was not given: {done.status} {done.errors}")
 
 
 @test
@@ -71,17 +80,18 @@ def orphans_are_given_to_whom_they_were_meant_for(t):
 
 @test
 def it_dies_with_its_parent(t):
-    """Whether it asked for that itself, or its parent did for it; and lives on where nobody asked."""
-    for by_parent, by_itself in ((0, signal.SIGTERM), (0, signal.SIGKILL), (signal.SIGTERM, 0), (signal.SIGKILL, 0), (0, 0)):
+    """Whether it asked for that itself, or its parent did for it; and lives on where nobody asked, or it wants it no more."""
+    for by_parent, by_itself, lives in ((0, signal.SIGTERM, False), (0, signal.SIGKILL, False), (signal.SIGTERM, 0, False), (signal.SIGKILL, 0, False), (0, 0, True),
+                                        (signal.SIGTERM, -1, True), (signal.SIGKILL, -1, True), (signal.SIGUSR1, signal.SIGKILL, False)):
         for command in both(t, "death", str(int(by_itself))):
             pid = int(t.run([sys.executable, "-c", LAUNCHER, str(int(by_parent)), *command], status=0).out)
-            end = time.monotonic() + (10 if by_parent or by_itself else 0.5)
+            end = time.monotonic() + (0.5 if lives else 10)
             while state_of(pid) not in (None, "Z") and time.monotonic() < end:
                 time.sleep(0.01)
-            lives = state_of(pid) not in (None, "Z")
-            if lives:
+            found = state_of(pid) not in (None, "Z")
+            if found:
                 os.kill(pid, signal.SIGKILL)
-            t.equal(lives, not by_parent and not by_itself, f"{command[0]}, signal {by_parent} by its parent, {by_itself} by itself: it lives")
+            t.equal(found, lives, f"{command[0]}, signal {by_parent} by its parent, {by_itself} by itself: it lives")
 
 
 @test
