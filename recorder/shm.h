@@ -103,8 +103,8 @@ struct tm_shm {
 	_Atomic uint32_t doorbell;                  /* futex: a guest adds 1 and wakes when its ring is a quarter full, or at a mark */
 	_Atomic uint32_t sleeping;                  /* 1: the collector waits on the doorbell */
 
-	_Atomic uint32_t
-		death_signal; /* what the command asked to get when its parent dies (PR_SET_PDEATHSIG), which is us to the kernel; 0: none */
+	/* What the command is to get when its parent dies (PR_SET_PDEATHSIG), which to the kernel is the collector; 0: nothing. */
+	_Atomic uint32_t death_signal;
 
 	_Alignas(64) _Atomic uint64_t unringed_events; /* lost because no ring could be had */
 

@@ -4,8 +4,9 @@
 -- copied and changed. Every one reads aggregates or what checkpoints point to, never all allocations.
 
 -- @peak-makers: which call sites made up the peak of the process?
-SELECT process_id, heap, function, file, line, sum(live_bytes) AS live_bytes, round(sum(peak_share), 4) AS peak_share
-FROM peak_lever GROUP BY process_id, heap, function, file, line ORDER BY live_bytes DESC LIMIT 20;
+SELECT process_id, heap, coalesce(function, module || printf('+0x%x', module_offset)) AS function, file, line, sum(live_bytes) AS live_bytes,
+       round(sum(peak_share), 4) AS peak_share
+FROM peak_lever GROUP BY 1, 2, 3, 4, 5 ORDER BY 6 DESC LIMIT 20;
 
 -- @peak-functions: which functions, wherever they were called from, held memory at the peak of each heap?
 SELECT process_id, heap, function, sum(live_bytes) AS live_bytes, sum(live_count) AS live_count
@@ -28,9 +29,9 @@ SELECT process_id, heap, module AS path, sum(live_bytes) AS live_bytes, sum(live
 FROM live_at_exit GROUP BY process_id, heap, module ORDER BY live_bytes DESC LIMIT 20;
 
 -- @never-freed: which call sites never freed anything?
-SELECT process_id, heap, function, file, line, sum(allocations) AS allocations, sum(allocated_bytes) AS allocated_bytes FROM site
-GROUP BY process_id, heap, function, file, line HAVING sum(freed_bytes) = 0 AND sum(live_count) = sum(allocations)
-ORDER BY allocated_bytes DESC LIMIT 20;
+SELECT process_id, heap, coalesce(function, module || printf('+0x%x', module_offset)) AS function, file, line, sum(allocations) AS allocations,
+       sum(allocated_bytes) AS allocated_bytes
+FROM site GROUP BY 1, 2, 3, 4, 5 HAVING sum(freed_bytes) = 0 AND sum(live_count) = sum(allocations) ORDER BY 7 DESC LIMIT 20;
 
 -- @top-allocators: who allocates most often, and how much at a time?
 SELECT process_id, heap, function, sum(allocations) AS allocations, sum(allocated_bytes) / sum(allocations) AS mean_bytes

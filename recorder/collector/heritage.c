@@ -85,6 +85,7 @@ bool tm_heritage_is_our_own(const char *path) {
 	return found;
 }
 
+/* Where it may not take it back it runs as a fork does. */
 static void pass_on_schedule(void) {
 	const struct schedule *s = &ours.schedule;
 	if (s->policy < 0 || !(s->policy & SCHED_RESET_ON_FORK)) return;
