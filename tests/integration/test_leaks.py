@@ -692,39 +692,40 @@ def what_came_before_long_work(t):
         t.equal(score >= 0.5, is_leak, f"{name}: {score} {reason}")
 
 
-@test
-def check_of_what_was_lost(t):
-    """5 events were lost, which allocated 40 bytes: what they might have exceeded is not known to be kept."""
+def seven_blocks(t, name, *losses):
+    """The database of a process that allocates 7 blocks of 8 bytes, and has these losses."""
     trace = Trace()
     trace.process(1, pid=100)
     trace.thread(1, process=1)
     trace.events(1, [malloc(10 * n + 1, 0x1000 * (n + 1), 8, trace.stack("main")) for n in range(7)], watermark=80)
-    trace.loss(1, 1, 70, "ring-full", 5, 40, "the ring was full")
-    trace.loss(1, 1, 70, "records", 1000, 0, "scopes")
+    for loss in losses:
+        trace.loss(*loss)
     trace.exit(1, 90)
     trace.end(1, 95)
-    db = t.imported(trace.save(t.path("lossy.tmk"))).path
-    for option, status in (("--max-peak=55", 1), ("--max-peak=56", 1), ("--max-peak=95", 1), ("--max-peak=96", 0), ("--max-leak=95", 1), ("--max-leak=96", 0),
-                           ("--max-allocations=6", 3), ("--max-allocations=11", 1), ("--max-allocations=12", 0)):
+    return t.imported(trace.save(t.path(name)))
+
+
+def judged(t, db, verdicts):
+    """verdicts: of each option, its exit status."""
+    for option, status in verdicts:
         verdict = {0: "ok", 1: "unknown", 3: "exceeded"}[status]
-        t.equal([r["verdict"] for r in json.loads(t.ask("check", db, option, "--format=json", status=status).text)], [verdict], option)
+        t.equal([r["verdict"] for r in json.loads(t.ask("check", db.path, option, "--format=json", status=status).text)], [verdict], option)
+
+
+@test
+def check_of_what_was_lost(t):
+    """5 events were lost, which allocated 40 bytes: what they might have exceeded is not known to be kept."""
+    db = seven_blocks(t, "lossy.tmk", (1, 1, 70, "ring-full", 5, 40, "the ring was full"), (1, 1, 70, "records", 1000, 0, "scopes"))
+    judged(t, db, (("--max-peak=55", 1), ("--max-peak=56", 1), ("--max-peak=95", 1), ("--max-peak=96", 0), ("--max-leak=95", 1), ("--max-leak=96", 0),
+                   ("--max-allocations=6", 3), ("--max-allocations=11", 1), ("--max-allocations=12", 0)))
 
 
 @test
 def check_of_lost_bytes_that_nobody_counted(t):
     """5 events of threads without a buffer: how much they allocated is not known, so no limit of bytes is known to be kept."""
-    trace = Trace()
-    trace.process(1, pid=100)
-    trace.thread(1, process=1)
-    trace.events(1, [malloc(10 * n + 1, 0x1000 * (n + 1), 8, trace.stack("main")) for n in range(7)], watermark=80)
-    trace.loss(0, 0, 70, "no-ring", 5, 0, "no buffer")
-    trace.exit(1, 90)
-    trace.end(1, 95)
-    db = t.imported(trace.save(t.path("unringed.tmk")))
+    db = seven_blocks(t, "unringed.tmk", (0, 0, 70, "no-ring", 5, 0, "no buffer"))
     t.equal(db.rows("select kind, count, bytes from loss"), [("no-ring", 5, None)], "loss")
-    for option, status in (("--max-peak=1G", 1), ("--max-leak=1G", 1), ("--max-allocations=11", 1), ("--max-allocations=12", 0)):
-        verdict = {0: "ok", 1: "unknown"}[status]
-        t.equal([r["verdict"] for r in json.loads(t.ask("check", db.path, option, "--format=json", status=status).text)], [verdict], option)
+    judged(t, db, (("--max-peak=1G", 1), ("--max-leak=1G", 1), ("--max-allocations=11", 1), ("--max-allocations=12", 0)))
     for file in (t.path("unringed.tmk"), db.path):
         t.check("count 5, bytes unknown: no buffer" in t.ask("info", file).text, f"info of {file}")
 
