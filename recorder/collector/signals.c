@@ -198,7 +198,8 @@ static _Noreturn void be_witness(pid_t parent) {
 	for (;;) {
 		pid_t stopped = atomic_load(&witnessed->stopped);
 		int number = stopped ? sigtimedwait(&set, &info, &look) : sigwaitinfo(&set, &info);
-		if (number <= 0 && stopped && !is_stopped(stopped)) kill(parent, SIGCONT);
+		/* Were it continued already, and only waits for a processor, this would take a stop away that came since. */
+		if (number <= 0 && stopped && !is_stopped(stopped) && is_stopped(parent)) kill(parent, SIGCONT);
 		if (number <= 0 || number >= SIGNAL_MAX || number == LOOK_SIGNAL) continue;
 		if (!may_be_for_us_alone(number, &info)) continue;
 		atomic_store(&witnessed->ns[number], tm_monotonic_ns());
