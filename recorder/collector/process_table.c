@@ -401,10 +401,10 @@ static void drop_before(struct tm_process *image, uint64_t ticks) {
 static void settle_before(struct tm_collector *c, struct tm_process *image) {
 	struct tm_pending_exec exec = image->before;
 	image->before = (struct tm_pending_exec){ 0 };
-	struct tm_process *before = new_process(c, image->pid, image->parent, exec.ticks);
+	struct tm_process *last = newest(c, image->pid), *before = new_process(c, image->pid, image->parent, exec.ticks);
 	before->same_pid = image->same_pid;
 	image->same_pid = before;
-	tm_id_map_set(&c->processes.by_pid, image->pid, image);
+	tm_id_map_set(&c->processes.by_pid, image->pid, last);
 	before->flags = TM_PROCESS_EXECED | TM_PROCESS_UNRECORDED;
 	before->fork_seen = before->exec_seen = true;
 	before->exe = exec.path;
