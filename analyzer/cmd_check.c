@@ -349,7 +349,7 @@ static int64_t count_bypassed(const struct tm_database *d, const struct tm_optio
 static void warn_of_unrecorded(const struct tm_database *d, const struct tm_options *o) {
 	int64_t bypassed = count_bypassed(d, o);
 	if (bypassed)
-		tm_say("warning: of %lld process%s some allocations were not recorded (tidemark info says which), and no budget counts them",
+		tm_say("warning: of %lld process%s some allocations may be missing (tidemark info says which), and no budget counts those",
 		       (long long)bypassed, bypassed == 1 ? "" : "es");
 	int64_t count = tm_count_unrecorded(d, o);
 	if (count)

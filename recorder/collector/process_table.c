@@ -265,6 +265,19 @@ static void forget_exec(struct tm_process *p) {
 	p->exec = (struct tm_pending_exec){ 0 };
 }
 
+static struct tm_pending_exec take_exec(struct tm_process *p) {
+	struct tm_pending_exec exec = p->exec;
+	p->exec = (struct tm_pending_exec){ 0 };
+	return exec;
+}
+
+/* What was told of, whose path it takes over. */
+static struct tm_pending_exec exec_of(struct tm_life_event *e) {
+	struct tm_pending_exec exec = { true, e->class, e->ticks, e->seen_ns, e->path };
+	e->path = NULL;
+	return exec;
+}
+
 static void end_by_exec(struct tm_collector *c, struct tm_process *p, uint64_t ticks) {
 	p->gone = p->dead = true;
 	p->end_ticks = ticks;
@@ -292,8 +305,7 @@ static struct tm_process *replace(struct tm_collector *c, struct tm_process *p, 
 
 /* The announced exec happened, and the new image does not record itself; status as for tm_process_note_unrecorded(). Returns the image's process. */
 static struct tm_process *settle_exec(struct tm_collector *c, struct tm_process *p, int status) {
-	struct tm_pending_exec exec = p->exec;
-	p->exec = (struct tm_pending_exec){ 0 };
+	struct tm_pending_exec exec = take_exec(p);
 	struct tm_process *image = p->number ? replace(c, p, exec.ticks) : p;
 	image->flags = TM_PROCESS_EXECED | TM_PROCESS_UNRECORDED;
 	free(image->exe);
@@ -330,6 +342,11 @@ static bool loads_nothing(enum tm_exec_class class) {
 	return class == TM_EXEC_STATIC || tm_exec_bears_no_preload(class);
 }
 
+/* The command, of which it is known that it will say nothing, and not yet said. */
+static bool is_silent_root(const struct tm_process *p) {
+	return p->is_root && !p->number && loads_nothing(p->root_class) && !(p->flags & TM_PROCESS_UNRECORDED);
+}
+
 /* What was told last of execs of the process, and has not taken effect: that there was one, or that it failed; NULL: nothing. */
 static struct tm_life_event *told_exec(struct tm_collector *c, const struct tm_process *p) {
 	for (size_t i = c->processes.life_count; i-- > 0;) {
@@ -359,8 +376,7 @@ static enum answer runs_file(const struct tm_process *p, const char *path) {
  * Returns who the process is by now. */
 static struct tm_process *as_it_became(struct tm_collector *c, struct tm_process *p) {
 	if (!p || p->dead || newest(c, p->pid) != p) return p;
-	if (p->is_root && !p->number && loads_nothing(p->root_class) && !(p->flags & TM_PROCESS_UNRECORDED))
-		root_is_unrecorded(c, p, TM_STATUS_UNKNOWN);
+	if (is_silent_root(p)) root_is_unrecorded(c, p, TM_STATUS_UNKNOWN);
 	struct tm_life_event *e = told_exec(c, p);
 	if (e && e->kind == TM_LIFE_EXEC_FAILED) return p;
 	if (!e && !p->exec.announced) return p;
@@ -369,8 +385,7 @@ static struct tm_process *as_it_became(struct tm_collector *c, struct tm_process
 	if (p->number ? happened != YES : happened == NO) return p;
 	if (e) {
 		forget_exec(p);
-		p->exec = (struct tm_pending_exec){ true, e->class, e->ticks, e->seen_ns, e->path };
-		e->path = NULL;
+		p->exec = exec_of(e);
 		e->kind = TM_LIFE_DONE;
 	}
 	return settle_exec(c, p, TM_STATUS_UNKNOWN);
@@ -385,11 +400,10 @@ static void forget_before(struct tm_process *image) {
 
 /* Before the image attached the process had exec'd another one, unless it is told that this failed, or it runs that: a loader that was run by hand looks like
  * such a program. */
-static void remember_before(struct tm_process *image, struct tm_pending_exec *exec) {
+static void remember_before(struct tm_process *image, struct tm_pending_exec exec) {
 	forget_before(image);
-	if (runs_file(image, exec->path) == YES) return;
-	image->before = *exec;
-	*exec = (struct tm_pending_exec){ 0 };
+	image->before = exec;
+	if (runs_file(image, exec.path) == YES) forget_before(image);
 }
 
 /* The exec that was told before that time failed. */
@@ -422,9 +436,7 @@ static struct tm_process *image_behind(struct tm_collector *c, const struct tm_p
 static void exec_was_between(struct tm_collector *c, struct tm_life_event *e) {
 	struct tm_process *p = e->process, *image = image_behind(c, p);
 	if (!image || !loads_nothing(e->class) || e->ticks > image->attach_ticks) return;
-	struct tm_pending_exec exec = { true, e->class, e->ticks, e->seen_ns, e->path };
-	remember_before(image, &exec);
-	e->path = exec.path; /* if it was not taken */
+	remember_before(image, exec_of(e));
 }
 
 /* A child of which one or more things are told: its fork or spawn, its execs. */
@@ -457,9 +469,7 @@ static bool exec_is_known(struct tm_collector *c, struct tm_life_event *e) {
 	if (!image) return false;
 	image->exec_seen = true;
 	if (!loads_nothing(e->class)) return true;
-	struct tm_pending_exec exec = { true, e->class, e->ticks, e->seen_ns, e->path };
-	remember_before(image, &exec);
-	e->path = exec.path; /* if it was not taken */
+	remember_before(image, exec_of(e));
 	return true;
 }
 
@@ -473,8 +483,7 @@ static void execs(struct tm_collector *c, struct tm_life_event *e) {
 	if (target->dead && own) exec_was_between(c, e);
 	if (target->dead) return;
 	forget_exec(target);
-	target->exec = (struct tm_pending_exec){ true, e->class, e->ticks, e->seen_ns, e->path };
-	e->path = NULL;
+	target->exec = exec_of(e);
 }
 
 /* Who looks for a program along PATH announces one exec after the other, of which the last succeeds: the image is that one's. */
@@ -493,8 +502,7 @@ static struct tm_process *attach_known(struct tm_collector *c, struct tm_process
 		p->flags = TM_PROCESS_EXECED;
 		p->start_ticks = ticks;
 		p->exec_seen = true;
-		remember_before(p, &p->exec);
-		forget_exec(p);
+		remember_before(p, take_exec(p));
 	} else if (p->exec.announced) {
 		p->flags = TM_PROCESS_EXECED;
 		p->start_ticks = p->exec.ticks;
@@ -544,14 +552,14 @@ static struct tm_process *attach_new(struct tm_collector *c, uint32_t pid, uint3
 
 /* Its image attached, with or without a word of an exec. */
 static struct tm_process *become(struct tm_collector *c, struct tm_process *p, uint64_t ticks) {
-	struct tm_pending_exec exec = p->exec;
-	p->exec = (struct tm_pending_exec){ 0 };
+	struct tm_pending_exec exec = take_exec(p);
 	struct tm_process *image = replace(c, p, exec.announced ? exec.ticks : ticks);
 	if (exec.announced && loads_nothing(exec.class)) {
 		image->start_ticks = ticks;
-		remember_before(image, &exec);
+		remember_before(image, exec);
+	} else {
+		free(exec.path);
 	}
-	free(exec.path);
 	return image;
 }
 
@@ -559,8 +567,7 @@ struct tm_process *tm_process_attached(struct tm_collector *c, uint32_t number, 
 				       uint64_t ticks) {
 	struct tm_process *known = newest(c, pid), *p = tm_process_of_ring(c, number, pid);
 	if (p) return p;
-	bool is_root = runs(known) && known->is_root && !known->number && loads_nothing(known->root_class);
-	if (is_root && !parent_number && !(known->flags & TM_PROCESS_UNRECORDED) && runs_file(known, known->exe) != YES)
+	if (runs(known) && is_silent_root(known) && !parent_number && runs_file(known, known->exe) != YES)
 		root_is_unrecorded(c, known, TM_STATUS_UNKNOWN); /* else it is a loader that was run by hand */
 	if (runs(known) && !known->number && !(known->flags & TM_PROCESS_UNRECORDED)) p = attach_known(c, known, parent_number, ticks);
 	else if (runs(known) && !parent_number)

@@ -487,12 +487,12 @@ static void hold_closed_streams(void) {
 static int run(int argc, char **argv) {
 	struct tm_collector *c = &collector;
 	char error[512];
-	tm_heritage_take();
 	hold_closed_streams();
 	if (argc > 1 && !strcmp(argv[1], "names")) return finish_output(tm_names_command(argc - 1, argv + 1), EXIT_FAILURE);
 	if (argc > 1 && !strcmp(argv[1], "dump")) return finish_output(tm_dump_command(argc - 1, argv + 1), EXIT_FAILURE);
 	if (argc == 2 && !strcmp(argv[1], TM_AHEAD_COMMAND)) tm_names_reader_serve(0);
 	if (argc == 2 && !strcmp(argv[1], TM_LOOKUP_COMMAND)) tm_names_reader_look_up(0);
+	tm_heritage_take();
 	if (tm_options_parse(&c->options, argc, argv) != TM_OPTIONS_OK) return EXIT_OURS;
 	if (c->options.done) return finish_output(0, EXIT_OURS);
 	know_ourselves(c);
