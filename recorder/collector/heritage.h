@@ -1,7 +1,7 @@
 /* heritage.h - what a program has of the process that starts it, and would lose, or share with us, as we stand between the two.
  *
- * Flow:     record_main.c: tm_heritage_take(), before anything of a recording -> launch.c: tm_heritage_pass_on(), in the command before its exec -> record_main.c:
- *           tm_heritage_let_go(), once the command runs; tm_heritage_watch(), again and again
+ * Flow:     record_main.c: tm_heritage_take(), before anything of a recording -> launch.c: tm_heritage_pass_on(), in the command before its exec ->
+ *           record_main.c: tm_heritage_let_go(), once the command runs; tm_heritage_watch(), again and again
  * Owns:     copies of our descriptors that nobody needs: a reader of a pipe would never see its end, a lock would never be released.
  * Death:    a signal for the parent's death is what the launcher, or the command itself, asked for. The kernel tells us of it by SIGCHLD, whatever was asked
  *           for, and the command gets what it would have got.
