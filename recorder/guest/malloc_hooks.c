@@ -348,6 +348,17 @@ TM_HOT static void some_free(void *p) {
 	free_through(TM_OP_FREE, p, true);
 }
 
+/* What comes here mostly lies beside a sample only: as long as that lives, its page may be the one where the program allocates and frees most. */
+TM_HOT static void some_free_straight(void *p) {
+	if (TM_LIKELY(!tm_own_holds(p) && !tm_sample_is_one(p))) tm_real.free(p);
+	else some_free(p);
+}
+
+TM_HOT static void *some_realloc_straight(void *old, size_t size) {
+	if (TM_LIKELY(old && !tm_own_holds(old) && !tm_sample_is_one(old) && tm_sample_passes(size))) return tm_real.realloc(old, size);
+	return realloc_through(old, size, TM_FRAME, true);
+}
+
 struct tm_guest tm_guest = { .hook = { every_malloc, every_calloc, every_realloc, every_free }, .own_base = TM_OWN_NOWHERE, .python_flag = &tm_python_no_flag };
 
 /* Goes straight to an allocator only if that calls nothing that is hooked, or is known by its code where it does. Blocks of ours are kept from it: their pages
@@ -357,7 +368,11 @@ static void sample(void) {
 	tm_guest.hook.calloc = some_calloc;
 	tm_guest.hook.realloc = some_realloc;
 	tm_guest.hook.free = some_free;
-	tm_guest.samples_straight = (tm_guest.maps_for_itself || tm_real_is_libc()) && tm_own_is_never_passed();
+	if (!tm_guest.maps_for_itself && !tm_real_is_libc()) return;
+	tm_guest.hook.realloc = some_realloc_straight;
+	tm_guest.hook.free = some_free_straight;
+	tm_own_is_never_passed();
+	tm_guest.samples_straight = true;
 }
 
 void tm_malloc_hooks_attached(void) {

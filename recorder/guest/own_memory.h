@@ -17,7 +17,7 @@ void *tm_own_alloc(size_t alignment, size_t size); /* zeroed */
 void *tm_own_realloc(void *p, size_t size);        /* of a block of ours */
 void tm_own_free(void *p);                         /* of a block of ours */
 size_t tm_own_size(const void *p);
-bool tm_own_is_never_passed(void); /* with --sample: marks its pages as if they held samples; false: there is no such memory */
+void tm_own_is_never_passed(void); /* from now on, with --sample: its pages are marked as if they held samples */
 
 static inline bool tm_own_holds(const void *p) {
 	uintptr_t base = (uintptr_t)atomic_load_explicit(&tm_guest.own_base, memory_order_relaxed);

@@ -6,7 +6,9 @@
  *         the exponential distribution, as in tcmalloc and Go's heap profilers.
  * Looks:  so that a request that is refused is told of also where it would be no sample, whatever asks for TM_SAMPLE_LOOK_BYTES or more takes the slow way in;
  *         and what asks for less does so once in as many bytes.
- * Cost:   of an allocation or free that is no sample: a subtraction, or a look at one byte (sample.h), which are inlined into the hooks.
+ * Cost:   of an allocation or free that is no sample: a subtraction, or a look at one byte (sample.h), which are inlined into the hooks; of a free beside a
+ *         sample a look at a second byte. The first goes by pages, so that a program's frees read few lines of the cache; a page where much is freed may hold
+ *         a sample for long, and only the second tells that block from the others.
  * Frees:  only those of recorded blocks matter. Their addresses stand in buckets of one cache line, found by hash; a bucket that ever overflowed says so,
  *         and the search then goes on: to another level, each with more buckets than the one before it, and in the last to the next bucket. So a few
  *         samples, as most programs have, lie on one page, where every block that was sampled would else have a page of its own brought in.
@@ -40,6 +42,7 @@ struct table {
 
 static struct table *_Atomic table;
 _Atomic uint8_t tm_sample_pages[TM_SAMPLE_PAGES];
+_Atomic uint8_t tm_sample_places[TM_SAMPLE_PLACES];
 
 static size_t table_bytes(uint32_t last_bits) {
 	return sizeof(struct table) + (levels[LAST].from + ((size_t)1 << last_bits)) * sizeof(struct bucket);
@@ -74,11 +77,15 @@ static struct bucket *bucket_of(struct table *t, uintptr_t addr, uint32_t probe)
 	return &t->buckets[level->from + hash];
 }
 
-/* A page's count stops at TM_SAMPLE_MANY: what it was is not known any more then. */
-static void count_page(const void *addr, int change) {
-	_Atomic uint8_t *page = tm_sample_page(addr);
-	uint8_t n = atomic_load_explicit(page, memory_order_relaxed);
-	while (n != TM_SAMPLE_MANY && !atomic_compare_exchange_weak(page, &n, (uint8_t)(n + change))) continue;
+/* A count stops at TM_SAMPLE_MANY: what it was is not known any more then. */
+static void change_count(_Atomic uint8_t *count, int change) {
+	uint8_t n = atomic_load_explicit(count, memory_order_relaxed);
+	while (n != TM_SAMPLE_MANY && !atomic_compare_exchange_weak(count, &n, (uint8_t)(n + change))) continue;
+}
+
+static void count_block(const void *addr, int change) {
+	change_count(tm_sample_page(addr), change);
+	change_count(tm_sample_place(addr), change);
 }
 
 static bool put_down(uintptr_t addr) {
@@ -95,25 +102,22 @@ static bool put_down(uintptr_t addr) {
 	return false;
 }
 
-static bool strike_out(uintptr_t addr) {
+static _Atomic uintptr_t *slot_of(uintptr_t addr) {
 	struct table *all = atomic_load_explicit(&table, memory_order_acquire);
 	for (uint32_t probe = 0; all && probe < PROBES; probe++) {
 		struct bucket *b = bucket_of(all, addr, probe);
-		for (unsigned i = 0; i < SLOTS; i++) {
-			if (atomic_load_explicit(&b->addr[i], memory_order_relaxed) != addr) continue;
-			atomic_store_explicit(&b->addr[i], 0, memory_order_release);
-			return true;
-		}
-		if (!atomic_load_explicit(&b->overflowed, memory_order_acquire)) return false;
+		for (unsigned i = 0; i < SLOTS; i++)
+			if (atomic_load_explicit(&b->addr[i], memory_order_relaxed) == addr) return &b->addr[i];
+		if (!atomic_load_explicit(&b->overflowed, memory_order_acquire)) return NULL;
 	}
-	return false;
+	return NULL;
 }
 
 bool tm_sample_remember(struct tm_thread *t, const void *addr, size_t size_bytes) {
 	static _Atomic bool noted;
-	count_page(addr, 1);
+	count_block(addr, 1);
 	if (put_down((uintptr_t)addr)) return true;
-	count_page(addr, -1);
+	count_block(addr, -1);
 	if (!atomic_exchange(&noted, true))
 		tm_emit_note(t, "samples",
 			     "a sampled block could not be remembered: more than the table holds were live, or there was no memory for it");
@@ -123,14 +127,21 @@ bool tm_sample_remember(struct tm_thread *t, const void *addr, size_t size_bytes
 }
 
 void tm_sample_suspect(const void *from, size_t size_bytes) {
-	for (size_t at = 0; at < size_bytes; at += TM_SHM_PAGE)
-		atomic_store_explicit(tm_sample_page((const uint8_t *)from + at), TM_SAMPLE_MANY, memory_order_relaxed);
+	uintptr_t page = (uintptr_t)from & ~(uintptr_t)(TM_SHM_PAGE - 1), end = (uintptr_t)from + size_bytes;
+	for (; page < end; page += TM_SHM_PAGE)
+		atomic_store_explicit(tm_sample_page((const void *)page), TM_SAMPLE_MANY, memory_order_relaxed);
 }
 
 bool tm_sample_found(const void *addr) {
-	if (!strike_out((uintptr_t)addr)) return false;
-	count_page(addr, -1);
+	_Atomic uintptr_t *slot = slot_of((uintptr_t)addr);
+	if (!slot) return false;
+	atomic_store_explicit(slot, 0, memory_order_release);
+	count_block(addr, -1);
 	return true;
+}
+
+bool tm_sample_stands(const void *addr) {
+	return slot_of((uintptr_t)addr) != NULL;
 }
 
 static uint64_t next_random(struct tm_thread *t) { /* xorshift64* */

@@ -17,7 +17,8 @@ bool tm_sample_remember(struct tm_thread *t, const void *addr, size_t size_bytes
 
 /* What the two calls below come to, once in a while. */
 bool tm_sample_taken(struct tm_thread *t, const void *addr, size_t size_bytes);
-bool tm_sample_found(const void *addr);
+bool tm_sample_found(const void *addr); /* and forgotten */
+bool tm_sample_stands(const void *addr);
 
 /* The sample fell on a block that cannot be recorded: draws the next one. Else the block after it would most likely be taken in its place. */
 void tm_sample_pass_over(void);
@@ -29,6 +30,14 @@ void tm_sample_pass_over(void);
 #define TM_SAMPLE_PAGES 65536u
 #define TM_SAMPLE_MANY 255u
 extern _Atomic uint8_t tm_sample_pages[TM_SAMPLE_PAGES] TM_HIDDEN;
+
+/* And how many where just this block begins, by the lower bits of that: what lies in the page of a sample is known by it. */
+#define TM_SAMPLE_PLACES 65536u
+extern _Atomic uint8_t tm_sample_places[TM_SAMPLE_PLACES] TM_HIDDEN;
+
+static inline _Atomic uint8_t *tm_sample_place(const void *addr) {
+	return &tm_sample_places[(uintptr_t)addr / 16 % TM_SAMPLE_PLACES];
+}
 
 static inline _Atomic uint8_t *tm_sample_page(const void *addr) {
 	return &tm_sample_pages[(uintptr_t)addr / TM_SHM_PAGE % TM_SAMPLE_PAGES];
@@ -49,6 +58,11 @@ static inline bool tm_sample_take(struct tm_thread *t, const void *addr, size_t 
 /* False: the block is none that was recorded. */
 static inline bool tm_sample_may_hold(const void *addr) {
 	return atomic_load_explicit(tm_sample_page(addr), memory_order_relaxed) != 0;
+}
+
+/* True: the block was recorded and has not ended. */
+static inline bool tm_sample_is_one(const void *addr) {
+	return atomic_load_explicit(tm_sample_place(addr), memory_order_relaxed) != 0 && tm_sample_stands(addr);
 }
 
 /* True: the block was recorded, or may have been, so record its end; it is forgotten. Before the allocator may give its address to somebody else. */

@@ -23,6 +23,7 @@ FRAMED = ("-fno-omit-frame-pointer",)
 DEVICE_BLOCK, LOADED, FOLDED_FRAME, GROUPED_BLOCK, LISTED_ROW = 82000, 150000, 43, 7500, 30000
 CHANGED_STACK, ENDED_STACK, RANGED_BLOCK = 93000, 23500, 640
 LISTED_BLOCK = {"peak": 2150, "timeline": 2950}
+BESIDE_SAMPLES = 45
 SAMPLED_BLOCK = {"peak": 5800, "timeline": 12300, "summary": 3000, "processes": 3000}
 PPROF_SAMPLE, PPROF_WINDOW_SAMPLE, REPORT_STACK, CHECKED_STACK, COMPARED_STACK, CHOSEN_STACK = 23000, 168000, 44000, 5700, 25500, 3700
 EXPORTED_STACK = {"speedscope": 26000, "csv": 26000, "heaptrack": 23500}
@@ -85,6 +86,40 @@ def without_stacks(t):
 @test
 def sampled(t):
     at_most(t, SAMPLED_BY_CLANG if by_clang(t) else SAMPLED, "one", "--sample=512KiB")
+
+
+def spread_pair(t, *options):
+    """What one of spread.c's pairs takes more with --sample than bare."""
+    program, blocks, rounds = t.program("spread.c", "-O2"), 4608, (2, 10)
+
+    def of(n, recorded):
+        command = counted(program, str(n))
+        done = t.record(command, "--force", *options, output=t.path("spread.tmk")) if recorded else t.run(command, status=0)
+        return instructions_of(done)
+
+    bare, sampled = (of(rounds[1], recorded) - of(rounds[0], recorded) for recorded in (False, True))
+    return (sampled - bare) / blocks / (rounds[1] - rounds[0])
+
+
+def spread_at_most(t, limit, *options):
+    t.need("valgrind")
+    if t.sanitized:
+        t.skip("this build has checks compiled in")
+    cost = settled(lambda: spread_pair(t, *options), lambda figure: 5 < figure <= limit)
+    print(f"{cost:.1f} instructions a pair, at most {limit}")
+    t.check(5 < cost <= limit, f"sampling adds {cost:.1f} instructions to a malloc and its free; 5 to {limit} are allowed")
+
+
+@test
+def sampled_in_all_pages(t):
+    """What we allocate for ourselves takes no pages' numbers from the program: of 64 Ki that are told apart one page counts."""
+    spread_at_most(t, SAMPLED_BY_CLANG if by_clang(t) else SAMPLED, "--sample=1GiB")
+
+
+@test
+def sampled_beside_samples(t):
+    """Nearly each large block is a sample, and so the page of nearly each small one holds one. Of the small ones one in 256 is a sample itself."""
+    spread_at_most(t, BESIDE_SAMPLES, "--sample=4KiB")
 
 
 @test
