@@ -46,9 +46,9 @@ void tm_batch_give_back(struct tm_batch *b) {
 }
 
 /* Waits while there are enough, so that how many there are follows from the trace and not from who is faster. */
-static struct tm_batch *new_batch(struct tm_ahead *a) {
+static struct tm_batch *new_batch(struct tm_ahead *a, unsigned out_max) {
 	pthread_mutex_lock(&a->lock);
-	while (a->out >= TM_AHEAD_OUT_MAX && !a->wanted && !a->stopping) pthread_cond_wait(&a->changed, &a->lock);
+	while (a->out >= out_max && !a->wanted && !a->stopping) pthread_cond_wait(&a->changed, &a->lock);
 	a->out++;
 	struct tm_batch *b = a->spare;
 	if (b) a->spare = b->next_spare;
@@ -244,7 +244,7 @@ static bool hand_over(struct tm_ahead *a, struct tm_batch *b, int result) {
 
 /* Hands over a segment's next steps; TM_AHEAD_END behind the last ones, or if nobody wants more. */
 static int decode_piece(struct tm_ahead *a, const struct tm_segment *all, uint64_t watermark_ns) {
-	struct tm_batch *b = new_batch(a);
+	struct tm_batch *b = new_batch(a, TM_AHEAD_PIECES_OUT_MAX);
 	uint32_t process = process_of(a->catalog, all->thread);
 	bool ended = false;
 	if (!b || !tm_array_reserve(&b->steps, TM_AHEAD_PIECE_STEPS + 2 * TM_DECODE_EVENTS)) return free_batch(b), TM_AHEAD_NO_MEMORY;
@@ -267,7 +267,7 @@ static int decode_pieces(struct tm_ahead *a, struct tm_cursor *payload, uint64_t
 }
 
 static int decode_whole(struct tm_ahead *a, struct tm_cursor *payload, uint64_t watermark_ns) {
-	struct tm_batch *b = new_batch(a);
+	struct tm_batch *b = new_batch(a, TM_AHEAD_OUT_MAX);
 	if (!b) return TM_AHEAD_NO_MEMORY;
 	b->watermark_ns = watermark_ns;
 	b->bytes_done = a->bytes_done;

@@ -3,7 +3,7 @@
  * Flow:     catalog.c (where the chunks are) -> here, a thread of its own -> batches -> merge.c
  * Owns:     its thread and the batches; one that was taken is its taker's until it is given back, to be filled again.
  * One thread: where a trace has only one, it needs no merging, and batches are pieces of a chunk that stay in the cache.
- * When full: TM_AHEAD_BATCHES decoded batches wait; then the thread does.
+ * When full: TM_AHEAD_BATCHES decoded batches wait, fewer where they are large; then the thread does.
  * Stacks:   the rows that stand for them are looked up here, as that is memory far apart, for which whoever plays the events would wait.
  * Checks:   that the ids of an event are defined, so that users need not.
  */
@@ -15,8 +15,9 @@
 
 #include "../schema/events.h"
 
-#define TM_AHEAD_BATCHES 1u
+#define TM_AHEAD_BATCHES 2u
 #define TM_AHEAD_OUT_MAX 3u /* batches at a time, some of 10 MB each; more only when the taker can do nothing with those that it has */
+#define TM_AHEAD_PIECES_OUT_MAX 4u /* likewise, of pieces: they are small, and with one more neither thread waits for the other's waking */
 #define TM_AHEAD_PIECE_STEPS 16384u
 
 enum tm_step_kind { TM_STEP_ALLOC, TM_STEP_FREE, TM_STEP_MAP, TM_STEP_UNMAP, TM_STEP_MARK, TM_STEP_SCOPE, TM_STEP_GPU };

@@ -26,7 +26,7 @@
 #define EVEN_MARKS 1024u
 
 #define MANY_GROUPS 256u /* are judged by two threads */
-#define LEVELS_AT_ONCE (1u << 18) /* of candidates, gathered at a time: 2 MiB. Each time takes a pass over all that was seen */
+#define LEVELS_AT_ONCE (1u << 20) /* of candidates, gathered at a time: 8 MiB. Each time takes a pass over all that was seen */
 
 /* A line that time is measured along: marks, and how far the program was between them. */
 struct line {
@@ -88,7 +88,7 @@ struct finder {
 	TM_ARRAY(struct group) groups;
 	size_t account_first;          /* groups of the account being looked at begin here */
 	size_t done;                   /* groups that have been judged */
-	double *levels;                /* of as many groups as there is room for, by look: what they had live, bytes ... */
+	double *levels;                /* at each look, of as many groups as there is room for: what they had live, bytes ... */
 	double look_at[TM_LEAK_LEVELS];   /* ... and where that was, on the line */
 	uint32_t **group_of;           /* by account and site: index + 1 */
 	struct survivor *survivors;    /* of the groups that are being judged, by group */
@@ -392,29 +392,30 @@ static void place_looks(struct finder *x) {
 	for (size_t i = 0; i < x->l->watch.looks.count; i++) x->look_at[i] = position(&x->line, x->l->watch.looks.items[i].ns);
 }
 
-/* Of the groups from `first` on, as many as there is room for. */
+/* Of the groups from `first` on, as many as there is room for. Look by look, as they were seen: then what is written lies together. */
 static void gather_levels(struct finder *x, size_t first, size_t count) {
 	size_t looks = x->l->watch.looks.count;
 	memset(x->levels, 0, count * looks * sizeof *x->levels);
 	for (size_t i = 0; i < looks; i++) {
 		const struct tm_leak_look *look = &x->l->watch.looks.items[i];
+		const struct tm_account *a = NULL;
 		const uint32_t *group_of = NULL;
+		double *levels = x->levels + i * count;
 		for (size_t k = 0; k < look->count; k++) {
 			struct tm_leak_level level = x->l->watch.levels.items[look->first + k];
 			if (level.site == TM_LEAK_ACCOUNT) {
+				a = x->l->accounts.items[level.level];
 				group_of = x->group_of[level.level];
 				continue;
 			}
-			size_t number = group_of ? group_of[level.site] : 0; /* index + 1 */
-			if (number <= first || number > first + count) continue;
-			const struct tm_account *a = x->groups.items[number - 1].account;
-			x->levels[(number - 1 - first) * looks + i] += (double)tm_scaled_bytes(a, tm_site_level_bytes(level.level));
+			size_t group = (group_of ? (size_t)group_of[level.site] : 0) - 1 - first; /* an index + 1 stands there */
+			if (group < count) levels[group] += (double)tm_scaled_bytes(a, tm_site_level_bytes(level.level));
 		}
 	}
 }
 
-/* What a group had live at the looks that lie in its window, and at those that tell of growth. */
-static void note_levels(const struct finder *x, const struct group *g, const double *bytes, struct tm_leak_levels *levels,
+/* What a group had live at the looks that lie in its window, and at those that tell of growth. Its levels lie `stride` apart. */
+static void note_levels(const struct finder *x, const struct group *g, const double *bytes, size_t stride, struct tm_leak_levels *levels,
 			struct tm_leak_levels *by_step, size_t *steps_before) {
 	levels->count = by_step->count = *steps_before = 0;
 	for (size_t i = 0; i < x->l->watch.looks.count; i++) {
@@ -422,12 +423,12 @@ static void note_levels(const struct finder *x, const struct group *g, const dou
 		if (ns < x->r->catalog->window_start_ns) continue;
 		if (x->by_steps && ns >= x->warm_ns) {
 			by_step->at[by_step->count] = x->look_at[i];
-			by_step->bytes[by_step->count++] = bytes[i];
+			by_step->bytes[by_step->count++] = bytes[i * stride];
 			*steps_before += ns < g->begin_ns;
 		}
 		if (ns < g->begin_ns) continue;
 		levels->at[levels->count] = share(x->look_at[i], g->begin, x->end);
-		levels->bytes[levels->count++] = bytes[i];
+		levels->bytes[levels->count++] = bytes[i * stride];
 	}
 }
 
@@ -510,13 +511,13 @@ static void tell_window(const struct finder *x, const struct group *g, struct tm
 	snprintf(v->reason + n, sizeof v->reason - n, "; what was freed before %s is not known", tm_format_time(window_ns + x->r->clock_offset_ns, time));
 }
 
-/* bytes: its levels, by look. */
-static bool judge(const struct finder *x, struct group *g, const double *bytes, uint64_t most) {
+/* bytes: its levels, by look, `stride` apart. */
+static bool judge(const struct finder *x, struct group *g, const double *bytes, size_t stride, uint64_t most) {
 	struct tm_leak_levels levels, by_step;
 	struct tm_leak_facts facts = { .levels = &levels, .by_step = &by_step };
 	struct thread_facts threads = { 0 };
 	struct tm_leak_verdict verdict;
-	note_levels(x, g, bytes, &levels, &by_step, &facts.steps_before);
+	note_levels(x, g, bytes, stride, &levels, &by_step, &facts.steps_before);
 	for (size_t i = 0; i < g->survivors; i++) note_survivor(x, g, &x->survivors[g->first_survivor + i], &facts, &threads);
 	complete_facts(x, g, &threads, most, &facts);
 	tm_leak_judge(&facts, &verdict);
@@ -553,10 +554,9 @@ static void *gather_levels_of(void *context) {
 
 static void *judge_every_other(void *context) {
 	struct some *s = context;
-	size_t looks = s->x->l->watch.looks.count;
 	s->done = true;
 	for (size_t i = s->turn; i < s->count && s->done; i += 2)
-		s->done = judge(s->x, &s->x->groups.items[s->first + i], s->x->levels + i * looks, s->most);
+		s->done = judge(s->x, &s->x->groups.items[s->first + i], s->x->levels + i, s->count, s->most);
 	return NULL;
 }
 
