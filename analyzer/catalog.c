@@ -5,17 +5,10 @@
 
 #include <stdio.h>
 
-#define TEXT_BLOCK_BYTES ((size_t)256 << 10)
 #define ID_GAP_MAX 4096       /* ids count up by one; a few that were skipped do no harm, many would cost memory */
 #define AHEAD_FILE_BYTES (1u << 20) /* a smaller trace is not worth a thread */
 #define CHUNKS_PEEKED 64      /* the first process stands near the beginning */
 #define TIME_MAX (1ull << 60) /* 36 years: later is damage that a checksum cannot see */
-
-struct tm_text_block {
-	struct tm_text_block *next;
-	size_t used, capacity;
-	char data[];
-};
 
 struct walk {
 	struct tm_catalog *c;
@@ -34,18 +27,8 @@ static bool no_memory(struct walk *w) {
 }
 
 static struct tm_text keep_text(struct walk *w, struct tm_text t) {
-	struct tm_text_block *b = w->c->texts;
-	if (!t.size) return (struct tm_text){ "", 0 };
-	if (!b || b->capacity - b->used < t.size) {
-		size_t capacity = t.size > TEXT_BLOCK_BYTES ? t.size : TEXT_BLOCK_BYTES;
-		b = malloc(sizeof *b + capacity);
-		if (!b) return no_memory(w), (struct tm_text){ "", 0 };
-		*b = (struct tm_text_block){ w->c->texts, 0, capacity };
-		w->c->texts = b;
-	}
-	char *copy = b->data + b->used;
-	memcpy(copy, t.data, t.size);
-	b->used += t.size;
+	const char *copy = t.size ? tm_text_store_put(&w->c->texts, t.data, t.size) : "";
+	if (!copy) return no_memory(w), (struct tm_text){ "", 0 };
 	return (struct tm_text){ copy, t.size };
 }
 
@@ -499,11 +482,7 @@ void tm_catalog_release(struct tm_catalog *c) {
 	tm_array_release(&c->ooms);
 	tm_array_release(&c->devices);
 	tm_array_release(&c->stops);
-	while (c->texts) {
-		struct tm_text_block *b = c->texts;
-		c->texts = b->next;
-		free(b);
-	}
+	tm_text_store_release(&c->texts);
 }
 
 uint64_t tm_catalog_stopped_ns(const struct tm_catalog *c) {

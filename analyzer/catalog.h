@@ -13,6 +13,7 @@
 
 #include "../schema/array.h"
 #include "reader.h"
+#include "text_store.h"
 
 #include "../schema/activity.h"
 #include "../schema/records.h"
@@ -101,8 +102,6 @@ struct tm_catalog_stop {
 	uint32_t stored_bytes;
 };
 
-struct tm_text_block;
-
 struct tm_catalog {
 	uint16_t major, minor;
 	uint64_t file_bytes, sound_bytes, events_bytes;   /* events_bytes: stored size of all EVENTS chunks */
@@ -129,7 +128,7 @@ struct tm_catalog {
 	uint64_t ooms_before;                 /* ids below theirs, of refusals that a bounded file has dropped */
 	TM_ARRAY(struct tm_catalog_device) devices;
 	TM_ARRAY(struct tm_catalog_stop) stops;
-	struct tm_text_block *texts;
+	struct tm_text_store texts;
 };
 
 /* Takes one sample; process 0 is the machine. false: it failed, and reading ends. */

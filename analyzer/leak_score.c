@@ -82,35 +82,41 @@ double tm_theil_sen(const double *x, const double *y, size_t n) {
 }
 
 /* Values that are equal one after the other: a level stays for a while, so there are few runs. */
-struct run {
-	double value, length;
+struct runs {
+	double values[TM_LEAK_LEVELS];
+	int lengths[TM_LEAK_LEVELS];
+	size_t count;
 };
 
-static size_t find_runs(const double *y, size_t n, struct run *runs) {
-	size_t count = 0;
+static void find_runs(const double *y, size_t n, struct runs *r) {
+	r->count = 0;
 	for (size_t i = 0; i < n; i++) {
-		if (count && runs[count - 1].value == y[i]) runs[count - 1].length++;
-		else runs[count++] = (struct run){ y[i], 1 };
+		if (r->count && r->values[r->count - 1] == y[i]) {
+			r->lengths[r->count - 1]++;
+			continue;
+		}
+		r->values[r->count] = y[i];
+		r->lengths[r->count++] = 1;
 	}
-	return count;
 }
 
+/* Pairs are compared without a branch: nothing foretells which of two levels is the higher one. */
 double tm_mann_kendall(const double *y, size_t n) {
-	struct run runs[TM_LEAK_LEVELS];
-	double s = 0, ties = 0;
+	struct runs r;
+	int s = 0; /* at most 64 * 63 / 2 */
+	double ties = 0;
 	if (n < 4) return 1;
-	size_t count = find_runs(y, n, runs);
-	for (size_t i = 0; i < count; i++) {
-		double equal = runs[i].length; /* of all runs of this value, counted at its last one */
-		bool is_last = true;
-		for (size_t k = 0; k < i; k++)
-			if (runs[k].value == runs[i].value) equal += runs[k].length;
-		for (size_t k = i + 1; k < count; k++) {
-			double pairs = runs[i].length * runs[k].length;
-			s += runs[k].value > runs[i].value ? pairs : runs[k].value < runs[i].value ? -pairs : 0;
-			if (runs[k].value == runs[i].value) is_last = false;
+	find_runs(y, n, &r);
+	for (size_t i = 0; i < r.count; i++) {
+		int sum = 0, before = 0, after = 0; /* later levels that are higher less those that are lower; equal ones */
+		for (size_t k = 0; k < i; k++) before += r.values[k] == r.values[i] ? r.lengths[k] : 0;
+		for (size_t k = i + 1; k < r.count; k++) {
+			sum += r.lengths[k] * ((r.values[k] > r.values[i]) - (r.values[k] < r.values[i]));
+			after += r.values[k] == r.values[i];
 		}
-		if (is_last) ties += equal * (equal - 1) * (2 * equal + 5);
+		s += r.lengths[i] * sum;
+		double equal = r.lengths[i] + before; /* of all runs of this value, counted at its last one */
+		if (!after) ties += equal * (equal - 1) * (2 * equal + 5);
 	}
 	double m = (double)n, variance = (m * (m - 1) * (2 * m + 5) - ties) / 18;
 	if (variance <= 0) return 1;

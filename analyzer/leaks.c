@@ -55,7 +55,7 @@ struct group {
 	uint32_t whole;                                /* of a part: index + 1 of the group */
 	struct tm_text caller;                         /* of a part: the function that calls the site there */
 	double score, growth_bytes_per_step, growth_p; /* the verdict */
-	char *reason;
+	const char *reason;
 };
 
 /* A block that is live at exit. */
@@ -67,7 +67,7 @@ struct survivor {
 /* What the survivors of a group say of threads. */
 struct thread_facts {
 	uint64_t threads;   /* a bit for each thread that allocated one, modulo 64 ... */
-	uint32_t parts[64]; /* ... and for each part of the window that it did so in */
+	uint32_t parts[64]; /* of those: a bit for each part of the window that it did so in; of others nothing */
 	uint64_t orphans;   /* survivors whose thread has ended */
 };
 
@@ -377,6 +377,7 @@ static bool gather_survivors(struct finder *x) {
 
 static void note_survivor(const struct finder *x, const struct group *g, const struct survivor *s, struct tm_leak_facts *f,
 			  struct thread_facts *t) {
+	if (!(t->threads >> s->thread & 1)) t->parts[s->thread] = 0;
 	t->threads |= (uint64_t)1 << s->thread;
 	t->orphans += s->is_orphan;
 	if (s->alloc_ns < g->begin_ns) return;
@@ -466,8 +467,8 @@ static void complete_facts(const struct finder *x, const struct group *g, const 
 	f->is_file = g->is_file;
 	f->one_a_thread = g->survivors > 1 && (uint64_t)__builtin_popcountll(t->threads) == g->survivors;
 	f->shares_threads = !t->orphans && __builtin_popcountll(t->threads) > 1;
-	for (unsigned i = 0; i < 64; i++) {
-		unsigned parts = (unsigned)__builtin_popcount(t->parts[i]);
+	for (uint64_t left = t->threads; left; left &= left - 1) {
+		unsigned parts = (unsigned)__builtin_popcount(t->parts[__builtin_ctzll(left)]);
 		if (parts > f->thread_parts) f->thread_parts = parts;
 	}
 	f->is_instant = x->exit_ns <= x->r->catalog->processes.items[x->l->process - 1].start_ns + 1;
@@ -512,11 +513,13 @@ static void tell_window(const struct finder *x, const struct group *g, struct tm
 }
 
 /* bytes: its levels, by look, `stride` apart. */
-static bool judge(const struct finder *x, struct group *g, const double *bytes, size_t stride, uint64_t most) {
+static bool judge(const struct finder *x, struct group *g, const double *bytes, size_t stride, uint64_t most,
+		  struct tm_text_store *reasons) {
 	struct tm_leak_levels levels, by_step;
 	struct tm_leak_facts facts = { .levels = &levels, .by_step = &by_step };
-	struct thread_facts threads = { 0 };
+	struct thread_facts threads;
 	struct tm_leak_verdict verdict;
+	threads.threads = threads.orphans = 0;
 	note_levels(x, g, bytes, stride, &levels, &by_step, &facts.steps_before);
 	for (size_t i = 0; i < g->survivors; i++) note_survivor(x, g, &x->survivors[g->first_survivor + i], &facts, &threads);
 	complete_facts(x, g, &threads, most, &facts);
@@ -527,7 +530,7 @@ static bool judge(const struct finder *x, struct group *g, const double *bytes, 
 	g->score = verdict.score;
 	g->growth_bytes_per_step = verdict.growth_bytes_per_step;
 	g->growth_p = verdict.growth_p;
-	g->reason = strdup(verdict.reason);
+	g->reason = tm_text_store_put(reasons, verdict.reason, strlen(verdict.reason) + 1);
 	return g->reason != NULL;
 }
 
@@ -556,7 +559,8 @@ static void *judge_every_other(void *context) {
 	struct some *s = context;
 	s->done = true;
 	for (size_t i = s->turn; i < s->count && s->done; i += 2)
-		s->done = judge(s->x, &s->x->groups.items[s->first + i], s->x->levels + i, s->count, s->most);
+		s->done = judge(s->x, &s->x->groups.items[s->first + i], s->x->levels + i, s->count, s->most,
+				&s->x->leaks->reasons[s->turn]);
 	return NULL;
 }
 
@@ -638,7 +642,7 @@ static bool find_hidden(struct finder *x) {
 
 /* --- rows --- */
 
-static bool keep(struct tm_leaks *leaks, struct group *g) {
+static bool keep(struct tm_leaks *leaks, const struct group *g) {
 	struct tm_leak *row = tm_array_push(&leaks->rows);
 	if (!row) return false;
 	*row = (struct tm_leak){ .account = g->account,
@@ -653,7 +657,6 @@ static bool keep(struct tm_leaks *leaks, struct group *g) {
 				 .growth_p = g->growth_p,
 				 .reason = g->reason,
 				 .suppressed = g->suppressed };
-	g->reason = NULL; /* it is the row's now */
 	return true;
 }
 
@@ -723,13 +726,12 @@ bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const stru
 	free(x.silences);
 	free(x.even);
 	free(x.slots);
-	for (size_t i = 0; i < x.groups.count; i++) free(x.groups.items[i].reason);
 	tm_array_release(&x.groups);
 	return done;
 }
 
 void tm_leaks_release(struct tm_leaks *leaks) {
-	for (size_t i = 0; i < leaks->rows.count; i++) free(leaks->rows.items[i].reason);
+	for (size_t i = 0; i < 2; i++) tm_text_store_release(&leaks->reasons[i]);
 	tm_array_release(&leaks->rows);
 	tm_leaks_end(leaks);
 }

@@ -16,6 +16,7 @@
 
 #include "accounts.h"
 #include "leak_frames.h"
+#include "text_store.h"
 
 struct tm_replay;
 
@@ -27,7 +28,7 @@ struct tm_leak {
 	uint64_t allocations;           /* scaled, too */
 	uint64_t first_ns, last_ns;     /* oldest and youngest survivor */
 	double score, growth, growth_p; /* as in struct tm_leak_verdict */
-	char *reason;
+	const char *reason;
 	bool suppressed;
 };
 
@@ -36,6 +37,7 @@ struct tm_leaks {
 	TM_ARRAY(struct tm_leak) rows;
 	struct tm_leak_frames frames; /* started by whoever begins to replay */
 	uint64_t *hashes;             /* of strings by id; 0 not yet */
+	struct tm_text_store reasons[2]; /* also of candidates that are no rows; one for each thread that judges */
 };
 
 /* The process leaves now. */

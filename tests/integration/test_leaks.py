@@ -10,6 +10,7 @@ import resource
 import shutil
 import signal
 import sqlite3
+import statistics
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -85,6 +86,37 @@ def candidates_by_hand(t):
     live, count, allocations, growth, first, last, likely, suppressed, reason = rows["table"]
     t.equal((live, count, allocations, growth, first, last), (150, 3, 3, 0, 1_000_010, 1_000_012), "table")
     t.check(likely < 0.1 and "warm-up" in reason, f"table: {likely} {reason}")
+
+
+def theil_sen(levels):
+    """The median slope of all pairs, by its definition."""
+    return statistics.median((b - a) / (k - i) for i, a in enumerate(levels) for k, b in enumerate(levels) if k > i)
+
+
+@test
+def more_candidates_than_are_judged_at_a_time(t):
+    """20,000 sites and 60 steps are more levels than are gathered at once. Each site keeps a block of its own size in every fourth step."""
+    sites, steps, warm_up = 20_000, 60, 6
+
+    def size_of(site):
+        return 16 + site % 997
+
+    def events(trace):
+        stacks, made = [trace.stack("main", f"f{site}") for site in range(sites)], []
+        for n in range(steps):
+            made.append(step(1_000_000 * (n + 1), n))
+            for site in range(n % 4, sites, 4):
+                made.append(malloc(1_000_000 * (n + 1) + 1 + site, 0x100000 + (n * sites + site) * 1024, size_of(site), stacks[site]))
+        return made
+    db = t.imported(trace_of(t, "many", events))
+    rows = {function: rest for function, *rest in db.rows("SELECT function, live_bytes, growth_bytes_per_step FROM leak_candidate")}
+    t.equal(len(rows), sites, "candidates")
+    # a look is at the begin of a step: what the steps before it kept
+    slopes = [theil_sen([len(range(phase, n, 4)) for n in range(warm_up, steps)]) for phase in range(4)]
+    expected = {f"f{site}": [size_of(site) * len(range(site % 4, steps, 4)), size_of(site) * slopes[site % 4]] for site in range(sites)}
+    wrong = [f"{name}: {rows[name]}, expected {want}" for name, want in expected.items()
+             if rows[name][0] != want[0] or abs(rows[name][1] - want[1]) > 1e-6 * want[1]]
+    t.check(not wrong, f"{len(wrong)} sites: {wrong[:5]}")
 
 
 @test

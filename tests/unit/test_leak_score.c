@@ -31,6 +31,36 @@ static void mann_kendall(void) {
 	CHECK(tm_mann_kendall(rising, 3) == 1);
 }
 
+/* As it is defined, pair by pair; ties are counted at the first of equal values. */
+static double mann_kendall_by_pairs(const double *y, size_t n) {
+	double s = 0, variance = (double)(n * (n - 1) * (2 * n + 5));
+	for (size_t i = 0; i < n; i++) {
+		size_t equal = 0;
+		bool is_first = true;
+		for (size_t k = 0; k < n; k++) {
+			equal += y[k] == y[i];
+			if (k < i && y[k] == y[i]) is_first = false;
+			if (k > i && y[k] > y[i]) s++;
+			if (k > i && y[k] < y[i]) s--;
+		}
+		if (is_first) variance -= (double)(equal * (equal - 1) * (2 * equal + 5));
+	}
+	if (variance <= 0) return 1;
+	double less = s > 0 ? s - 1 : s < 0 ? s + 1 : 0;
+	return 0.5 * erfc(less / sqrt(variance / 18) / sqrt(2));
+}
+
+static void mann_kendall_of_any_levels(void) {
+	struct check_random r = check_random_start("mann_kendall");
+	for (unsigned turn = 0; turn < 2000; turn++) {
+		double y[TM_LEAK_LEVELS];
+		size_t n = 4 + check_random_below(&r, TM_LEAK_LEVELS - 3), values = 1 + check_random_below(&r, 70);
+		for (size_t i = 0; i < n; i++)
+			y[i] = i && check_random_below(&r, 3) == 0 ? y[i - 1] : (double)check_random_below(&r, values);
+		CHECK(fabs(tm_mann_kendall(y, n) - mann_kendall_by_pairs(y, n)) < 1e-12);
+	}
+}
+
 static struct tm_leak_levels levels, by_step;
 
 /* Without levels so far. */
@@ -274,6 +304,7 @@ static void lists_against_patterns(void) {
 int main(void) {
 	theil_sen();
 	mann_kendall();
+	mann_kendall_of_any_levels();
 	sites();
 	queues();
 	tables_that_fill_up();
