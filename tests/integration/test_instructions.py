@@ -46,21 +46,29 @@ def a_pair(t, program, stacks, options):
     return (instructions(t, 3 * PAIRS, program, stacks, options) - instructions(t, PAIRS, program, stacks, options)) / (2 * PAIRS)
 
 
-def added(t, stacks, *options, flags=()):
+def need_counts(t):
     t.need("valgrind")
     if t.sanitized:
         t.skip("this build has checks compiled in")
+
+
+def added(t, stacks, *options, flags=()):
+    need_counts(t)
     program = t.program(os.path.join(ROOT, "tests/bench/pairs.c"), "-O2", *flags)
     if (program, stacks) not in BARE:
         BARE[program, stacks] = a_pair(t, program, stacks, None)
     return a_pair(t, program, stacks, options) - BARE[program, stacks]
 
 
-def at_most(t, limit, *arguments, **how):
-    cost = settled(lambda: added(t, *arguments, **how), lambda figure: 5 < figure <= limit)
+def pair_at_most(t, limit, measure):
+    cost = settled(measure, lambda figure: 5 < figure <= limit)
     print(f"{cost:.1f} instructions a pair, at most {limit}")
     t.check(cost <= limit, f"recording adds {cost:.1f} instructions to a malloc and its free; at most {limit} are allowed")
     t.check(cost > 5, f"{cost:.1f} instructions: nothing was recorded")
+
+
+def at_most(t, limit, *arguments, **how):
+    pair_at_most(t, limit, lambda: added(t, *arguments, **how))
 
 
 def by_clang(t):
@@ -90,6 +98,7 @@ def sampled(t):
 
 def spread_pair(t, *options):
     """What one of spread.c's pairs takes more with --sample than bare."""
+    need_counts(t)
     program, blocks, rounds = t.program("spread.c", "-O2"), 4608, (2, 10)
 
     def of(n, recorded):
@@ -101,25 +110,16 @@ def spread_pair(t, *options):
     return (sampled - bare) / blocks / (rounds[1] - rounds[0])
 
 
-def spread_at_most(t, limit, *options):
-    t.need("valgrind")
-    if t.sanitized:
-        t.skip("this build has checks compiled in")
-    cost = settled(lambda: spread_pair(t, *options), lambda figure: 5 < figure <= limit)
-    print(f"{cost:.1f} instructions a pair, at most {limit}")
-    t.check(5 < cost <= limit, f"sampling adds {cost:.1f} instructions to a malloc and its free; 5 to {limit} are allowed")
-
-
 @test
 def sampled_in_all_pages(t):
-    """What we allocate for ourselves takes no pages' numbers from the program: of 64 Ki that are told apart one page counts."""
-    spread_at_most(t, SAMPLED_BY_CLANG if by_clang(t) else SAMPLED, "--sample=1GiB")
+    """Wherever blocks lie, a free costs no more: the recorder's own memory does not look like the program's."""
+    pair_at_most(t, SAMPLED_BY_CLANG if by_clang(t) else SAMPLED, lambda: spread_pair(t, "--sample=1GiB"))
 
 
 @test
 def sampled_beside_samples(t):
     """Nearly each large block is a sample, and so the page of nearly each small one holds one. Of the small ones one in 256 is a sample itself."""
-    spread_at_most(t, BESIDE_SAMPLES, "--sample=4KiB")
+    pair_at_most(t, BESIDE_SAMPLES, lambda: spread_pair(t, "--sample=4KiB"))
 
 
 @test
@@ -171,9 +171,7 @@ def of_python(t, rounds):
 
 
 def an_event(t, limit, stacks):
-    t.need("valgrind")
-    if t.sanitized:
-        t.skip("this build has checks compiled in")
+    need_counts(t)
     cost = settled(lambda: (collector(t, 12 * PAIRS, stacks) - collector(t, 4 * PAIRS, stacks)) / (2 * 8 * PAIRS), lambda figure: 50 < figure <= limit)
     print(f"{cost:.1f} instructions an event, at most {limit}")
     t.check(50 < cost <= limit, f"the recorder takes {cost:.1f} instructions an event; at most {limit} are allowed")
