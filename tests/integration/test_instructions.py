@@ -23,7 +23,7 @@ FRAMED = ("-fno-omit-frame-pointer",)
 DEVICE_BLOCK, LOADED, FOLDED_FRAME, GROUPED_BLOCK, LISTED_ROW = 82000, 150000, 43, 7500, 30000
 CHANGED_STACK, ENDED_STACK, RANGED_BLOCK = 93000, 23500, 640
 LISTED_BLOCK = {"peak": 2150, "timeline": 2950}
-BESIDE_SAMPLES = 45
+BESIDE_SAMPLES = 47
 SAMPLED_BLOCK = {"peak": 5800, "timeline": 12300, "summary": 3000, "processes": 3000}
 PPROF_SAMPLE, PPROF_WINDOW_SAMPLE, REPORT_STACK, CHECKED_STACK, COMPARED_STACK, CHOSEN_STACK = 23000, 168000, 44000, 5700, 25500, 3700
 EXPORTED_STACK = {"speedscope": 26000, "csv": 26000, "heaptrack": 23500}
@@ -189,9 +189,7 @@ def recorder_of_random_stacks(t):
 
 @test
 def recorder_of_python(t):
-    t.need("valgrind")
-    if t.sanitized:
-        t.skip("this build has checks compiled in")
+    need_counts(t)
 
     def an_event_of_python():
         few, many = of_python(t, 4), of_python(t, 16)
@@ -216,9 +214,7 @@ int main(int argc, char **argv) {
 @test
 def recorder_of_many_mappings(t):
     """Each below the last: what there is already may not be moved for one more."""
-    t.need("valgrind")
-    if t.sanitized:
-        t.skip("this build has checks compiled in")
+    need_counts(t)
     with open(t.path("mappings.c"), "w") as f:
         f.write(MAPPINGS)
     program = t.program(t.path("mappings.c"))
@@ -311,9 +307,7 @@ def of_program(t, recorded, *command):
 
 def on_stacks(t, what, few, many, limit):
     """Where the program maps much, nobody may read all mappings again and again to know which of them is the stack."""
-    t.need("valgrind")
-    if t.sanitized:
-        t.skip("this build has checks compiled in")
+    need_counts(t)
     with open(t.path("stacks.c"), "w") as f:
         f.write(STACKS)
     program = t.program(t.path("stacks.c"), "-O2", "-pthread")
@@ -362,9 +356,7 @@ int main(int argc, char **argv) {
 @test
 def libraries_one_after_the_other(t):
     """Each is looked into once, not again with each that comes after it."""
-    t.need("valgrind")
-    if t.sanitized:
-        t.skip("this build has checks compiled in")
+    need_counts(t)
     with open(t.path("loads.c"), "w") as f:
         f.write(LOADS)
     with open(t.path("library.c"), "w") as f:
@@ -386,9 +378,7 @@ def libraries_one_after_the_other(t):
 def grows_evenly(t, what, run, n):
     """run(n) gives the instructions of n: from 2 n to 4 n it is twice as many more as from n to 2 n, where each costs the same, and four times where each costs as
     much as there are."""
-    t.need("valgrind")
-    if t.sanitized:
-        t.skip("this build has checks compiled in")
+    need_counts(t)
 
     def growth():
         few, some, many = run(n), run(2 * n), run(4 * n)
@@ -497,9 +487,7 @@ def import_of_recursion(t):
 @test
 def folded_stacks(t):
     """No text of a call stack is put together but the one that is written: its frames are merged as numbers."""
-    t.need("valgrind")
-    if t.sanitized:
-        t.skip("this build has checks compiled in")
+    need_counts(t)
 
     def folded(n):
         t.run([t.tidemark, "import", "--force", recursion(t, n), "-o", t.path("folded.db")], status=0)
@@ -529,9 +517,7 @@ def import_of_processes(t):
 @test
 def import_of_device_blocks(t):
     """What each proves is asked in SQL, mostly of blocks that prove nothing."""
-    t.need("valgrind")
-    if t.sanitized:
-        t.skip("this build has checks compiled in")
+    need_counts(t)
 
     def device_blocks(n):
         trace = Trace()
@@ -573,9 +559,7 @@ def windows_of_processes(t):
 
 def big_database(t, *shape):
     """The path of a database of a trace of that shape: events, blocks that live at once, nodes of the tree of stacks, threads."""
-    t.need("valgrind")
-    if t.sanitized:
-        t.skip("this build has checks compiled in")
+    need_counts(t)
     db = t.path("big.db")
     t.run([os.path.join(t.build, "tests/integration/big_trace"), t.path("big.tmk"), *map(str, shape)], status=0)
     t.run([t.tidemark, "import", "--force", t.path("big.tmk"), "-o", db], status=0)
