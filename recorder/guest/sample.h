@@ -15,7 +15,7 @@ void tm_sample_lost(void);                 /* of a thread that cannot be recorde
 void tm_sample_prepare(void); /* while system calls can be made: what the first sample needs */
 bool tm_sample_remember(struct tm_thread *t, const void *addr, size_t size_bytes); /* false: the table is full; counted */
 
-/* What the two calls below come to, once in a while. */
+/* What the calls below come to, once in a while. */
 bool tm_sample_taken(struct tm_thread *t, const void *addr, size_t size_bytes);
 bool tm_sample_found(const void *addr); /* and forgotten */
 bool tm_sample_stands(const void *addr);

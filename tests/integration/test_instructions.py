@@ -97,17 +97,12 @@ def sampled(t):
 
 
 def spread_pair(t, *options):
-    """What one of spread.c's pairs takes more with --sample than bare."""
+    """What one of spread.c's pairs, of which there are 4,608 a round, takes more with --sample than bare."""
     need_counts(t)
-    program, blocks, rounds = t.program("spread.c", "-O2"), 4608, (2, 10)
-
-    def of(n, recorded):
-        command = counted(program, str(n))
-        done = t.record(command, "--force", *options, output=t.path("spread.tmk")) if recorded else t.run(command, status=0)
-        return instructions_of(done)
-
-    bare, sampled = (of(rounds[1], recorded) - of(rounds[0], recorded) for recorded in (False, True))
-    return (sampled - bare) / blocks / (rounds[1] - rounds[0])
+    program = t.program("spread.c", "-O2")
+    bare, sampled = (of_program(t, recorded, program, "10", options=options) - of_program(t, recorded, program, "2", options=options)
+                     for recorded in (False, True))
+    return (sampled - bare) / 4608 / (10 - 2)
 
 
 @test
@@ -298,10 +293,10 @@ int main(int argc, char **argv) {
 """
 
 
-def of_program(t, recorded, *command):
-    """Instructions of a program, bare or recorded."""
+def of_program(t, recorded, *command, options=()):
+    """Instructions of a program, bare or recorded with these options."""
     command = counted("--max-threads=300", *command)
-    done = t.record(command, "--force", "--names=none", output=t.path("counted.tmk")) if recorded else t.run(command, status=0)
+    done = t.record(command, "--force", "--names=none", *options, output=t.path("counted.tmk")) if recorded else t.run(command, status=0)
     return instructions_of(done)
 
 
