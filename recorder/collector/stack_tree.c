@@ -118,13 +118,13 @@ static uint32_t add_node(struct tm_collector *c, uint32_t parent, uint32_t frame
 	struct tm_stack_tree *t = &c->stacks;
 	struct tm_group *g = c->group;
 	t->nodes = tm_memory_grow_table(t->nodes, &t->node_capacity, t->node_count + 1, sizeof t->nodes[0]);
-	t->nodes[t->node_count++] = (struct tm_node_row){ parent, frame, 0 };
+	t->nodes[t->node_count++] = (struct tm_node_row){ parent, frame };
 	if (!g->nodes.count) g->first_node = t->node_count;
 	tm_put_node(&g->nodes, t->node_count, parent, frame);
 	return (uint32_t)t->node_count;
 }
 
-/* --- children that are not the first: most of those that are looked for are new --- */
+/* --- children that do not come right behind their parent: most of those that are looked for are new --- */
 
 static uint64_t node_hash(uint32_t parent, uint32_t frame) {
 	return mix(parent, frame + 0x51ed2701ull);
@@ -160,11 +160,6 @@ static void node_table_add(struct tm_node_table *n, uint64_t hash, uint32_t id) 
 	n->count++;
 }
 
-static bool is_first_child(const struct tm_stack_tree *t, uint32_t id) {
-	uint32_t parent = t->nodes[id - 1].parent;
-	return (parent ? t->nodes[parent - 1].first_child : t->first_root) == id;
-}
-
 /* Room for one more. What the table holds is in the nodes, and is not looked for in the old one. */
 static void node_table_reserve(struct tm_stack_tree *t) {
 	struct tm_node_table *n = &t->node_table;
@@ -173,8 +168,10 @@ static void node_table_reserve(struct tm_stack_tree *t) {
 	n->seen = tm_memory_clear_and_double(n->seen, seen_words(n), sizeof n->seen[0]);
 	n->mask = n->mask * 2 + 1;
 	n->count = n->waiting_count = 0;
-	for (uint32_t id = 1; id <= t->node_count; id++)
-		if (!is_first_child(t, id)) node_table_add(n, node_hash(t->nodes[id - 1].parent, t->nodes[id - 1].frame), id);
+	for (uint32_t id = 1; id <= t->node_count; id++) {
+		const struct tm_node_row *row = &t->nodes[id - 1];
+		if (row->parent != id - 1) node_table_add(n, node_hash(row->parent, row->frame), id);
+	}
 }
 
 static uint32_t node_table_find(const struct tm_stack_tree *t, uint64_t hash, uint32_t parent, uint32_t frame) {
@@ -202,15 +199,10 @@ static uint32_t further_child(struct tm_collector *c, uint32_t parent, uint32_t 
 }
 
 static inline uint32_t child_of(struct tm_collector *c, uint32_t parent, uint32_t frame) {
-	struct tm_stack_tree *t = &c->stacks;
-	uint32_t first = parent ? t->nodes[parent - 1].first_child : t->first_root;
-	if (!first) {
-		uint32_t id = add_node(c, parent, frame);
-		if (parent) t->nodes[parent - 1].first_child = id;
-		else t->first_root = id;
-		return id;
-	}
-	return t->nodes[first - 1].frame == frame ? first : further_child(c, parent, frame);
+	const struct tm_stack_tree *t = &c->stacks;
+	if (parent == t->node_count) return add_node(c, parent, frame);
+	const struct tm_node_row *next = &t->nodes[parent]; /* the first node of all is a root */
+	return next->parent == parent && next->frame == frame ? parent + 1 : further_child(c, parent, frame);
 }
 
 uint32_t tm_stack_child_frame(struct tm_collector *c, uint32_t parent, uint32_t frame) {

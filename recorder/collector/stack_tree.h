@@ -3,8 +3,8 @@
  * Flow:     a ring's "keep k frames, then these" -> here -> new frames and nodes in the group; a node id for the event
  * Idea:     a stack is a path in one tree. The ring's reader keeps the nodes along its current path, so only new frames are looked up: the frame by
  *           its address, in a small lossy cache and then by its identity (process, module, address); then the node among its parent's
- *           children. Most nodes have one child, which the parent knows; it mostly has the next id and so the same cache line. Only
- *           further children stand in a table. Programs come back to the same few frames below the same node: such chains are found as a whole.
+ *           children. Most nodes have one child, which came right behind them and has the next id. Only others stand in a table.
+ *           Programs come back to the same few frames below the same node: such chains are found as a whole.
  * Owns:     frames and nodes of the whole trace, each known by its id.
  * Threads:  the drainer's.
  */
@@ -24,7 +24,6 @@ struct tm_frame_row {
 };
 struct tm_node_row {
 	uint32_t parent, frame;
-	uint32_t first_child; /* 0: none */
 };
 
 struct tm_slot_table { /* open addressing: upper half of the hash, id */
@@ -35,7 +34,8 @@ struct tm_slot_table { /* open addressing: upper half of the hash, id */
 #define TM_SEEN_BITS 4u /* a slot */
 #define TM_SLOTS_WAITING 16u
 
-struct tm_node_table { /* children that are not the first of their parent */
+/* Nodes whose id is not the next to their parent's. */
+struct tm_node_table {
 	uint32_t *slots; /* open addressing, at most half full: ids; 0: empty */
 	size_t count, mask;
 	uint64_t *seen; /* bits: those of all slots' hashes are set, so that one whose bit is not set need not be looked for */
@@ -68,7 +68,6 @@ struct tm_stack_tree {
 	struct tm_frame_cache_entry *cache;
 	struct tm_chain *chains; /* a lossy cache of whole turns of a stack, 1 << TM_CHAIN_BITS */
 	void *chain_memory;
-	uint32_t first_root;
 	struct tm_unknown_frame { /* without a module */
 		uint32_t id;
 		uint64_t ticks; /* of the event that it was new in */
