@@ -51,7 +51,7 @@ struct place {
 };
 
 /* The next import; NULL: that was all. */
-static inline const ElfW(Rela) * next_import(const struct tm_imports *imports, struct place *p) {
+static const ElfW(Rela) * next_import(const struct tm_imports *imports, struct place *p) {
 	for (; p->table < 2; *p = (struct place){ p->table + 1, imports->relative }) {
 		while (imports->tables[p->table] && p->at < imports->bytes[p->table] / sizeof(ElfW(Rela))) {
 			const ElfW(Rela) *r = &imports->tables[p->table][p->at++];
@@ -82,25 +82,14 @@ static void find_symbols(const struct tm_imports *imports, const char *const *na
 	}
 }
 
-/* Each symbol's number is one of 64 here, so that most relocations of others are told at a look. */
-static uint64_t mark_of(uint64_t number) {
-	return (uint64_t)1 << (number & 63);
-}
-
 void tm_import_slots(const struct tm_imports *imports, const char *const *names, size_t count, void ***slots) {
 	struct place place = { 0, 0 };
 	uint32_t numbers[TM_IMPORTS_TOGETHER];
-	uint64_t wanted = 0;
 	size_t missing = 0;
 	memset(slots, 0, count * sizeof *slots);
 	find_symbols(imports, names, count, numbers);
-	for (size_t n = 0; n < count; n++) {
-		if (!numbers[n]) continue;
-		wanted |= mark_of(numbers[n]);
-		missing++;
-	}
+	for (size_t n = 0; n < count; n++) missing += numbers[n] != 0;
 	for (const ElfW(Rela) * r; missing && (r = next_import(imports, &place));) {
-		if (!(wanted & mark_of(ELF64_R_SYM(r->r_info)))) continue;
 		for (size_t n = 0; n < count; n++) {
 			if (ELF64_R_SYM(r->r_info) != numbers[n] || !numbers[n] || slots[n]) continue;
 			slots[n] = (void **)(imports->bias + r->r_offset);
