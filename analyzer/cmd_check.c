@@ -34,7 +34,8 @@ static const struct tm_usage usage = {
 		"                     fails where no process has 4 steps\n"
 		"  --max-allocations  the most allocations in one step, but the first tenth of the steps; in the whole run of a process\n"
 		"                     that has fewer than 2 steps\n",
-	.examples = "tidemark check run.db --max-peak=2GiB --max-leak=64KiB --suppressions=known.txt --junit=memory.xml\n"
+	.examples = "tidemark check run.db --max-peak=2GiB --max-leak=64KiB --junit=memory.xml\n"
+		    "tidemark check run.db --max-leak=0 --suppressions=known.txt\n"
 		    "tidemark check run.tmk --max-growth=0 --max-allocations=100000\n"
 		    "tidemark check run.db --max-leak=0 --heap=torch.cpu --format=json\n",
 	.options = TM_OPTION_FORMAT | TM_OPTION_LIMIT | TM_OPTION_SORT | TM_OPTION_HEAP | TM_OPTION_PROCESS | TM_OPTION_SQL |

@@ -27,15 +27,14 @@ static const struct tm_usage usage = {
 		"devices, and say so. A value `peak` is what was live at the peak of each process, with --heap and of devices at the\n"
 		"peak of that heap. With --from and --to a chrome trace has what lies in that window; the others count the blocks\n"
 		"allocated in it, and for peak what was live at the highest level within it.\n",
-	.examples = "tidemark export folded run.db -o run.folded && flamegraph.pl run.folded > run.svg\n"
+	.examples = "tidemark export folded run.db -o run.txt && flamegraph.pl run.txt > run.svg\n"
 		    "tidemark export folded run.db --value=leaked --heap=malloc -o -\n"
 		    "tidemark export chrome run.db -o run.json.gz\n"
 		    "tidemark export pprof run.db -o run.pb.gz && go tool pprof -http=: run.pb.gz\n"
-		    "tidemark export heaptrack run.db -o run.heaptrack.gz && heaptrack_print run.heaptrack.gz\n"
+		    "tidemark export heaptrack run.db -o run.gz && heaptrack_print run.gz\n"
 		    "tidemark export csv run.db --view=peak_site -o -\n",
 	.options = TM_OPTION_OUTPUT | TM_OPTION_VALUE | TM_OPTION_HEAP | TM_OPTION_PROCESS | TM_OPTION_FROM | TM_OPTION_TO |
-		   TM_OPTION_MAX_EVENTS | TM_OPTION_GZIP | TM_OPTION_FORCE | TM_OPTION_VIEW |
-		   TM_OPTION_LIFETIMES,
+		   TM_OPTION_MAX_EVENTS | TM_OPTION_GZIP | TM_OPTION_FORCE | TM_OPTION_VIEW | TM_OPTION_LIFETIMES,
 	.operands_min = 2,
 	.operands_max = 2,
 };
