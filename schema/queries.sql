@@ -9,8 +9,9 @@ SELECT process_id, heap, coalesce(function, module || printf('+0x%x', module_off
 FROM peak_lever GROUP BY 1, 2, 3, 4, 5 ORDER BY 6 DESC LIMIT 20;
 
 -- @peak-functions: which functions, wherever they were called from, held memory at the peak of each heap?
-SELECT process_id, heap, function, sum(live_bytes) AS live_bytes, sum(live_count) AS live_count
-FROM peak_site GROUP BY process_id, heap, function ORDER BY live_bytes DESC LIMIT 20;
+-- Those of a library whose names are missing stand together under its path.
+SELECT process_id, heap, coalesce(function, module) AS function, sum(live_bytes) AS live_bytes, sum(live_count) AS live_count
+FROM peak_site GROUP BY 1, 2, 3 ORDER BY live_bytes DESC LIMIT 20;
 
 -- @peak-shape: is the peak a spike, and is there another one nearly as high?
 SELECT * FROM peak_shape ORDER BY process_id, heap IS NOT NULL, live_bytes DESC;
@@ -34,22 +35,27 @@ SELECT process_id, heap, coalesce(function, module || printf('+0x%x', module_off
 FROM site GROUP BY 1, 2, 3, 4, 5 HAVING sum(freed_bytes) = 0 AND sum(live_count) = sum(allocations) ORDER BY 7 DESC LIMIT 20;
 
 -- @top-allocators: who allocates most often, and how much at a time?
-SELECT process_id, heap, function, sum(allocations) AS allocations, sum(allocated_bytes) / sum(allocations) AS mean_bytes
-FROM site GROUP BY process_id, heap, function HAVING sum(allocations) > 0 ORDER BY allocations DESC LIMIT 20;
+-- Functions of a library whose names are missing stand together under its path.
+SELECT process_id, heap, coalesce(function, module) AS function, sum(allocations) AS allocations, sum(allocated_bytes) / sum(allocations) AS mean_bytes
+FROM site GROUP BY 1, 2, 3 HAVING sum(allocations) > 0 ORDER BY allocations DESC LIMIT 20;
 
 -- @functions: what did each function allocate, itself and in all that it calls?
 SELECT process_id, heap, function, self_bytes, total_bytes, self_count, total_count FROM function_total ORDER BY total_bytes DESC LIMIT 20;
 
 -- @temporary: where are blocks freed before the thread's next allocation?
-SELECT process_id, heap, function, file, line, sum(count) AS count, sum(bytes) AS bytes, round(1.0 * sum(count) / sum(allocations), 4) AS share
-FROM temporary GROUP BY process_id, heap, function, file, line ORDER BY count DESC LIMIT 20;
+SELECT process_id, heap, coalesce(function, module || printf('+0x%x', module_offset)) AS function, file, line, sum(count) AS count, sum(bytes) AS bytes,
+       round(1.0 * sum(count) / sum(allocations), 4) AS share
+FROM temporary GROUP BY 1, 2, 3, 4, 5 ORDER BY count DESC LIMIT 20;
 
 -- @same-size: where could a pool serve allocations of the same size again and again?
-SELECT process_id, heap, function, file, line, allocations, same_size_count, round(1.0 * same_size_count / allocations, 4) AS share, mean_life_duration_ns
+SELECT process_id, heap, coalesce(function, module || printf('+0x%x', module_offset)) AS function, file, line, allocations, same_size_count,
+       round(1.0 * same_size_count / allocations, 4) AS share, mean_life_duration_ns
 FROM churn WHERE same_size_count > 0 ORDER BY same_size_count DESC LIMIT 20;
 
 -- @growing-vectors: which call sites grow one block over and over?
-SELECT process_id, heap, function, file, line, realloc_count, longest_chain_count, reallocated_bytes FROM realloc_site ORDER BY longest_chain_count DESC LIMIT 20;
+SELECT process_id, heap, coalesce(function, module || printf('+0x%x', module_offset)) AS function, file, line, realloc_count, longest_chain_count,
+       reallocated_bytes
+FROM realloc_site ORDER BY longest_chain_count DESC LIMIT 20;
 
 -- @rounding: how much does the allocator give beyond what was asked for?
 SELECT process_id, heap, sum(slack_bytes) AS slack_bytes, sum(allocated_bytes) AS allocated_bytes,

@@ -109,6 +109,34 @@ def call_sites_are_one_row_for_all_their_callers(t):
 
 
 @test
+def sites_without_names_stay_apart(t):
+    """Three sites of two libraries whose functions have no names: each by its place, and, by function, each library by its path."""
+    trace = Trace()
+    trace.process(1, pid=7)
+    trace.thread(1, process=1)
+    trace.module(1, process=1, bias=0x100000, size=0x1000, path="/lib/one.so")
+    trace.module(2, process=1, bias=0x200000, size=0x1000, path="/lib/two.so")
+    sites = [trace.stack("main", trace.frame(None, module=m, address=at)) for m, at in ((1, 0x100040), (1, 0x100080), (2, 0x200040))]
+    events = []
+    for n, size in enumerate((10, 10, 200, 200, 3000, 3000)):
+        old, new = 0x1000 * (3 * n + 1), 0x1000 * (3 * n + 2)
+        events += [malloc(1000 + 10 * n, old, size, sites[n // 2]), realloc(1001 + 10 * n, 1002 + 10 * n, old, new, size, sites[n // 2])]
+        events += [free(1003 + 10 * n, new)] if n % 2 else []
+    trace.events(1, events, watermark=2000)
+    trace.exit(1, 3000)
+    trace.end(1, 3500)
+    path, db = t.path("unnamed.tmk"), t.path("unnamed.db")
+    trace.save(path)
+    t.run([os.path.join(t.build, "bin/tidemark"), "import", "-q", path, "-o", db], status=0)
+    places, libraries = ["/lib/one.so+0x40", "/lib/one.so+0x80", "/lib/two.so+0x40"], ["/lib/one.so", "/lib/two.so"]
+    for name in ("temporary", "growing-vectors", "peak-makers"):
+        t.equal(sorted(r["function"] for r in named(t, db, name)), places, f"@{name}")
+    t.equal([(r["function"], r["allocations"], r["mean_bytes"]) for r in named(t, db, "top-allocators")], [("/lib/one.so", 8, 105), ("/lib/two.so", 4, 3000)],
+            "@top-allocators")
+    t.equal([(r["function"], r["live_bytes"]) for r in named(t, db, "peak-functions")], [("/lib/two.so", 6000), ("/lib/one.so", 210)], "@peak-functions")
+
+
+@test
 def prompt_completes(t):
     """A name is completed by a tabulator, and a line is found again, where there is an editor to be loaded."""
     _, db = hand_trace(t)
