@@ -50,7 +50,7 @@ static struct {
 	_Atomic bool found;
 } real;
 
-static program_main_function *program_main;
+TM_HIDDEN program_main_function *tm_program_main; /* read by run_main */
 static _Atomic uint32_t exit_begun; /* number of the process that began to leave: a fork's child has another */
 static _Atomic uint32_t last_words; /* likewise of the one that said what it has to say at its end; Python begins to leave before that */
 
@@ -159,7 +159,7 @@ TM_EXPORT_ALIGNED void _Exit(int status) {
 
 /* --- main --- */
 
-static void leave_by_libc(int status, void *unused) {
+static TM_REALIGN void leave_by_libc(int status, void *unused) {
 	(void)unused;
 	leave(status, false);
 }
@@ -169,21 +169,48 @@ void tm_exit_expect_last_thread(void) {
 	on_exit(leave_by_libc, NULL);
 }
 
-/* In a section of its own, whose range tells stack.c where the program's frames end. */
-__attribute__((section("tidemark_main"), noinline)) static int run_main(int argc, char **argv, char **environment) {
-	int status;
+void tm_main_begin(void);
+void tm_main_end(int status);
+/* Where run_main leaves to, and the stack pointer there. */
+TM_HIDDEN uintptr_t tm_main_left[2];
 
+TM_ENTRY void tm_main_begin(void) {
 	tm_ours_begin();
 	on_exit(leave_by_libc, NULL);
 	tm_ours_end();
-	status = program_main(argc, argv, environment);
-	leave(status, true);
-	return status;
 }
 
-/* Its end: a label in a later part of the section. (The linker's own names for the ends of a section would be exported.) */
-__asm__(".pushsection tidemark_main, \"ax\", @progbits\n\t.subsection 1\nrun_main_end:\n\t.popsection");
-extern const char run_main_end[] __attribute__((visibility("hidden")));
+TM_ENTRY void tm_main_end(int status) {
+	leave(status, true);
+}
+
+/* Runs the program's main, as libc would. A main may come back with another stack pointer and other registers than it was called with, as Free Pascal's do,
+ * which leave from wherever they are to the address that main was to return to: libc needs nothing but the status then, and gets the stack pointer as it is.
+ * The range of this code tells unwind.c where the program's frames end. */
+/* clang-format off */
+#if defined(__x86_64__)
+__asm__(".text\n\t.type run_main, @function\nrun_main:\n\t.cfi_startproc\n\tpush %rdi\n\t.cfi_adjust_cfa_offset 8\n\tpush %rsi\n\t"
+	".cfi_adjust_cfa_offset 8\n\tpush %rdx\n\t.cfi_adjust_cfa_offset 8\n\tcall tm_main_begin\n\tpop %rdx\n\t.cfi_adjust_cfa_offset -8\n\tpop %rsi\n\t"
+	".cfi_adjust_cfa_offset -8\n\tpop %rdi\n\t.cfi_adjust_cfa_offset -8\n\tmov (%rsp), %rax\n\tmov %rax, tm_main_left(%rip)\n\tlea 8(%rsp), %rax\n\t"
+	"mov %rax, tm_main_left+8(%rip)\n\tpush %rax\n\t.cfi_adjust_cfa_offset 8\n\tcall *tm_program_main(%rip)\n\t"
+	"lea 16(%rsp), %rcx\n\tcmp tm_main_left+8(%rip), %rcx\n\tcmovne %rsp, %rcx\n\tpush %rcx\n\t.cfi_adjust_cfa_offset 8\n\tpush %rax\n\t"
+	".cfi_adjust_cfa_offset 8\n\tmov %eax, %edi\n\tcall tm_main_end\n\tpop %rax\n\t.cfi_adjust_cfa_offset -8\n\tpop %rsp\n\t.cfi_def_cfa_offset 0\n\t"
+	"jmp *tm_main_left(%rip)\n\t.cfi_endproc\n\t.size run_main, .-run_main\nrun_main_end:\n");
+#else
+__asm__(".text\n\t.type run_main, %function\nrun_main:\n\t.cfi_startproc\n\tstp x29, x30, [sp, #-48]!\n\t.cfi_def_cfa_offset 48\n\t"
+	".cfi_offset x29, -48\n\t.cfi_offset x30, -40\n\tstp x0, x1, [sp, #16]\n\tstr x2, [sp, #32]\n\tbl tm_main_begin\n\tldp x0, x1, [sp, #16]\n\t"
+	"ldr x2, [sp, #32]\n\tldp x29, x30, [sp], #48\n\t.cfi_def_cfa_offset 0\n\t.cfi_restore x29\n\t.cfi_restore x30\n\t"
+	"adrp x9, tm_main_left\n\tadd x9, x9, #:lo12:tm_main_left\n\tmov x10, sp\n\tstp x30, x10, [x9]\n\t"
+	"str x30, [sp, #-16]!\n\t.cfi_def_cfa_offset 16\n\t.cfi_offset x30, -16\n\tadrp x9, tm_program_main\n\t"
+	"ldr x9, [x9, #:lo12:tm_program_main]\n\tblr x9\n\t"
+	"adrp x9, tm_main_left\n\tadd x9, x9, #:lo12:tm_main_left\n\tldr x10, [x9, #8]\n\tadd x11, sp, #16\n\tmov x12, sp\n\tcmp x10, x11\n\t"
+	"csel x11, x11, x12, eq\n\tstp x0, x11, [sp, #-16]!\n\t.cfi_def_cfa_offset 32\n\tbl tm_main_end\n\tldp x0, x11, [sp]\n\tmov sp, x11\n\t"
+	".cfi_def_cfa_offset 0\n\t.cfi_restore x30\n\tadrp x9, tm_main_left\n\tldr x30, [x9, #:lo12:tm_main_left]\n\tret\n\t"
+	".cfi_endproc\n\t.size run_main, .-run_main\nrun_main_end:\n");
+#endif
+/* clang-format on */
+program_main_function run_main TM_HIDDEN;
+extern const char run_main_end[] TM_HIDDEN;
 
 /* All versions of this symbol take these arguments; the newer ones ignore init and fini where the program has none. */
 TM_EXPORT int __libc_start_main(program_main_function *program, int argc, char **argv, void (*init)(void), void (*fini)(void),
@@ -192,7 +219,7 @@ TM_EXPORT int __libc_start_main(program_main_function *program, int argc, char *
 
 	*(void **)&start = tm_next_symbol("__libc_start_main");
 	if (!start) end_process(127);
-	program_main = program;
+	tm_program_main = program;
 	tm_guest.main_low = (uintptr_t)run_main;
 	tm_guest.main_high = (uintptr_t)run_main_end;
 	return start(run_main, argc, argv, init, fini, loader_fini, stack_end);

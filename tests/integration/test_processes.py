@@ -88,7 +88,8 @@ def vfork_and_exec(t):
 def ways_to_end(t):
     """live at exit / at end of: main (500), handler (600), quick_handler (700), last (800)."""
     ways = {"return": (11, 600), "exit": (12, 600), "_exit": (13, 0), "_Exit": (14, 0), "quick_exit": (15, 700), "abort": (128 + signal.SIGABRT, 0),
-            "kill": (128 + signal.SIGKILL, 0), "pthread_exit": (0, 1400), "err": (16, 600), "override": (18, 600), "thread": (19, 600)}
+            "kill": (128 + signal.SIGKILL, 0), "pthread_exit": (0, 1400), "err": (16, 600), "override": (18, 600), "thread": (19, 600),
+            "jump": (20, 600)}
     program = t.program("prog_exits.c")
     for way, (status, later) in ways.items():
         recording = t.same_as_bare([program, way])
