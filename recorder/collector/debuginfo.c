@@ -374,8 +374,11 @@ static void name_function(struct tm_debuginfo *d, Dwarf_Die *die, struct tm_debu
 	out->name = texts_add(&d->names, key, linkage ? demangled ? strdup(demangled) : NULL : scoped_name(d, die, plain));
 }
 
+/* libdw calls a file of which there is no number so. */
+static const char no_file[] = "???";
+
 static const char *full_path(struct tm_debuginfo *d, const char *source) {
-	if (!source || !*source) return NULL;
+	if (!source || !*source || !strcmp(source, no_file)) return NULL;
 	const char *known = texts_find(&d->files, source);
 	if (known) return known;
 	Dwarf_Attribute found;

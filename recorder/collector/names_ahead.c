@@ -5,11 +5,14 @@
 #include "recorder/collector/memory.h"
 #include "recorder/collector/names_plan.h"
 #include "recorder/collector/names_reader.h"
+#include "recorder/collector/symbols.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -114,11 +117,11 @@ static void put_head(struct tm_ahead_reader *r, enum tm_ahead_request kind, uint
 	tm_put_raw(&r->out, head, sizeof head);
 }
 
-static void put_opening(struct tm_ahead_reader *r, const struct tm_ahead_file *f, uint64_t loaded_unix_ns) {
+static void put_opening(struct tm_ahead_reader *r, const struct tm_ahead_file *f, const char *path, uint64_t loaded_unix_ns) {
 	struct tm_bytes text = TM_BYTES_INIT;
 	tm_put_varint(&text, loaded_unix_ns);
 	tm_put_string(&text, f->build_id, f->build_id_size);
-	tm_put_string(&text, f->path, strlen(f->path));
+	tm_put_string(&text, path, strlen(path));
 	while (text.size % 8) tm_put_u8(&text, 0);
 	put_head(r, TM_AHEAD_OPEN, f->number, text.size);
 	tm_put_raw(&r->out, text.data, text.size);
@@ -166,11 +169,24 @@ static bool is_same_file(const struct stat *a, const char *path) {
 	       a->st_mtim.tv_nsec == b.st_mtim.tv_nsec;
 }
 
+/* Where a module's file lies for us; /proc/self is another directory for its process. */
+static const char *path_here(const struct tm_collector *c, const struct tm_module *m, char path[PATH_MAX]) {
+	const char *own = tm_symbols_own_path(m->path);
+	for (size_t i = 0; own && i < c->processes.count; i++) {
+		const struct tm_process *p = c->processes.all[i];
+		if (p->id == m->process && p->system_pid && snprintf(path, PATH_MAX, "/proc/%u/%s", p->system_pid, own) < PATH_MAX)
+			return path;
+	}
+	return m->path;
+}
+
 static struct tm_ahead_file *give_to_reader(struct tm_collector *c, uint32_t module) {
 	struct tm_names_ahead *a = &c->ahead;
 	const struct tm_module *m = &c->modules.all[module - 1];
 	struct stat file = { 0 };
-	if (a->file_count == TM_AHEAD_FILES_MAX || (!m->build_id_size && stat(m->path, &file) != 0)) return NULL;
+	char room[PATH_MAX];
+	const char *path = path_here(c, m, room);
+	if (a->file_count == TM_AHEAD_FILES_MAX || (!m->build_id_size && stat(path, &file) != 0)) return NULL;
 	struct tm_ahead_reader *r = choose_reader(a);
 	if (!r) return NULL;
 	a->files = tm_memory_grow(a->files, &a->file_capacity, a->file_count + 1, sizeof a->files[0]);
@@ -182,7 +198,7 @@ static struct tm_ahead_file *give_to_reader(struct tm_collector *c, uint32_t mod
 	f->reader = (uint32_t)(r - a->readers);
 	f->number = r->file_count++;
 	r->mapped_bytes += m->high - m->low;
-	put_opening(r, f, c->timebase.start_unix_ns + tm_time_map_ns(&c->timebase.map, m->load_ticks));
+	put_opening(r, f, path, c->timebase.start_unix_ns + tm_time_map_ns(&c->timebase.map, m->load_ticks));
 	return f;
 }
 

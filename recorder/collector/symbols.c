@@ -175,6 +175,7 @@ static int open_main(struct tm_symbols *s, char path[PATH_MAX]) {
 	int fd = -1;
 	for (size_t i = 0; i < s->source->path_count && fd < 0; i++) {
 		snprintf(path, PATH_MAX, "%s", s->source->paths[i]);
+		if (tm_symbols_own_path(path)) continue; /* ours is another file */
 		/* A relative path was relative to the program's directory; only a build-id tells whether ours leads to the same file. */
 		if (*path == '/' || (strchr(path, '/') && s->source->build_id_size)) fd = open_same(s, path, false, &s->main_file);
 	}

@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "recorder/collector/debuginfo.h"
 
@@ -40,6 +41,17 @@ struct tm_symbols_source {
 };
 
 struct tm_symbols;
+
+/* What stands behind /proc/self/ in a path: the same path leads elsewhere for each process that opens it. NULL: it is none of these. */
+static inline const char *tm_symbols_own_path(const char *path) {
+	static const struct {
+		const char *start;
+		size_t skipped;
+	} own[] = { { "/proc/self/", 11 }, { "/proc/thread-self/", 18 }, { "/dev/fd/", 5 } };
+	for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+		if (!strncmp(path, own[i].start, strlen(own[i].start))) return path + own[i].skipped;
+	return NULL;
+}
 
 /* 0 and *out; or an error and the reason in why (lower case, no full stop). A refused debug file alone is no error, but says so in why;
  * it is empty when there is nothing to say. The source need not outlive the call. */

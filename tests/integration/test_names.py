@@ -411,6 +411,34 @@ def other_file_at_the_path(t):
 
 
 @test
+def paths_of_the_process_itself(t):
+    """What lies below /proc/self is another file for us: it counts as missing. While its process lives, that one's is found."""
+    done = name_trace(t, write_trace(t, [Module("/proc/self/cmdline", [0x10], identity=b"\x12")]))
+    t.check("does not exist" in done.errors and "no ELF" not in done.errors, done.errors)
+    library = t.program("prog_memory_library.c", "-shared", "-fPIC", "-g")
+    recording = t.record([t.program("prog_memory_library.c", "-g"), library], "--quiet")
+    db = t.imported(recording)
+    t.equal(db.rows("select f.module_id is not null, m.path glob '/proc/self/fd/*', f.file like '%/prog_memory_library.c' from frame f join module m on m.id = f.module_id "
+                    "where f.function = 'in_memory'"), [(1, 1, 1)], "the library's function")
+    t.equal(db.rows("select text from note where text like '%/proc/self%'"), [], "notes")
+
+
+@test
+def call_of_no_known_file(t):
+    """DWARF 2 knows what was inlined, but not in which file and line it was called."""
+    with open(t.path("inlined.c"), "w") as f:
+        f.write("#include <stdlib.h>\n__attribute__((noinline)) void *grab(int n) { return malloc((size_t)n * 8); }\n"
+                "static inline __attribute__((always_inline)) void *inlined(int n) { void *p = grab(n); return (char *)p + n; }\n"
+                "int main(int argc, char **argv) { return inlined(argc) == argv; }\n")
+    program = t.path("inlined")
+    t.run(["gcc", "-gdwarf-2", "-gstrict-dwarf", "-O1", "-o", program, t.path("inlined.c")], status=0)
+    db = t.imported(t.record([program], "--quiet"))
+    source = os.path.realpath(t.path("inlined.c"))
+    t.equal(db.rows("select function, file, line from frame where function in ('grab', 'inlined', 'main') order by 1"),
+            [("grab", source, 2), ("inlined", source, 3), ("main", None, None)], "files and lines")
+
+
+@test
 def no_build_id(t):
     path = build(t, "g++", ["-O1", "-g", "-Wl,--build-id=none"])
     offsets = text_addresses(path, 50)
