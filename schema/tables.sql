@@ -125,7 +125,7 @@ CREATE TABLE module (
 CREATE TABLE frame (
 	id            INTEGER PRIMARY KEY,
 	kind          TEXT NOT NULL,    -- native, inline, python, kernel, unknown (no module at all)
-	function      TEXT,             -- demangled; NULL unless a symbol's range covers the address
+	function      TEXT,             -- demangled (C++, Rust); NULL unless a symbol's range covers the address
 	file          TEXT,             -- source file; NULL unknown
 	line          INTEGER,          -- source line; NULL unknown
 	module_id     INTEGER,          -- module.id; NULL for kind unknown
