@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,7 +34,7 @@ struct command {
 	const char **debug_dirs;    /* room for one an argument */
 	size_t debug_dir_count;
 	bool debuginfod, again, force, quiet;
-	int in_fd, out_fd;
+	int in_fd, out_fd, target_fd;
 	struct stat in_info;
 	char target[PATH_MAX], temporary[PATH_MAX + 16];
 	struct tm_names_trace input;
@@ -61,7 +62,8 @@ static const char help[] = "usage: tidemark-record names TRACE [options]\n\n"
 			   "  -q, --quiet         say nothing but errors\n"
 			   "      --help          show this\n\n"
 			   "A file whose build-id differs from the one that was recorded is never used. A\n"
-			   "trace that is cut stays cut: its sound part is named.\n\n"
+			   "trace that is cut stays cut: its sound part is named. One that a recorder is\n"
+			   "still writing is not replaced, but may be named into another file.\n\n"
 			   "Exit status: 0 done, 1 failed (the trace is left as it was), 2 usage.\n\n"
 			   "examples:\n"
 			   "  tidemark-record names run.tmk\n"
@@ -168,6 +170,14 @@ static int check_whole(const struct command *c) {
 
 /* ---- output */
 
+/* What a recorder is still writing is not replaced, lest the rest of the recording be lost; none begins to before we have ended. */
+static int hold_target(struct command *c) {
+	c->target_fd = open(c->target, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	if (c->target_fd < 0 || flock(c->target_fd, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) return 0;
+	return fail(c, "a recorder is still writing '%s'%s", c->target,
+		    c->output ? "" : "; name it when that has ended, or write a named copy with -o");
+}
+
 /* The new file lies beside its target, which is the file itself and not a link to it. */
 static int open_output(struct command *c) {
 	struct stat info;
@@ -175,6 +185,7 @@ static int open_output(struct command *c) {
 	if (c->output && !c->force && !lstat(c->output, &info) && (info.st_dev != c->in_info.st_dev || info.st_ino != c->in_info.st_ino))
 		return fail(c, "'%s' exists (--force overwrites it)", c->output);
 	if (!realpath(wanted, c->target)) snprintf(c->target, sizeof c->target, "%s", wanted);
+	if (hold_target(c)) return FAILED;
 	snprintf(c->temporary, sizeof c->temporary, "%s.XXXXXX.tmp", c->target);
 	c->out_fd = mkostemps(c->temporary, 4, O_CLOEXEC);
 	if (c->out_fd < 0) {
@@ -310,13 +321,14 @@ static void release(struct command *c) {
 	if (c->temporary[0]) unlink(c->temporary);
 	if (c->in_fd >= 0) close(c->in_fd);
 	if (c->out_fd >= 0) close(c->out_fd);
+	if (c->target_fd >= 0) close(c->target_fd);
 	tm_packer_release(&c->packer);
 	tm_names_trace_release(&c->input);
 	free(c->debug_dirs);
 }
 
 int tm_names_command(int argc, char **argv) {
-	struct command c = { .in_fd = -1, .out_fd = -1, .debug_dirs = calloc((size_t)argc + 1, sizeof *c.debug_dirs) };
+	struct command c = { .in_fd = -1, .out_fd = -1, .target_fd = -1, .debug_dirs = calloc((size_t)argc + 1, sizeof *c.debug_dirs) };
 	if (!c.debug_dirs) return fputs("tidemark-record: names: out of memory\n", stderr), FAILED;
 	int status = parse(&c, argc, argv);
 	if (!status) status = open_input(&c);

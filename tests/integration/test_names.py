@@ -538,6 +538,30 @@ def cut_and_damaged_traces(t):
 
 
 @test
+def trace_that_is_still_written(t):
+    """It is named into another file; it is not replaced, for what the recorder has yet to write would be lost."""
+    with open(t.path("waits.c"), "w") as f:
+        f.write("#include <stdlib.h>\n#include <unistd.h>\nchar *volatile kept;\n"
+                "int main(void) { kept = malloc(1000); char c; if (read(0, &c, 1) == 1) kept = malloc(5000000); return 0; }\n")
+    trace, other = t.path("live.tmk"), t.path("other.tmk")
+    child = t.start([t.recorder, "--quiet", "--names=none", "-o", trace, "--", t.program(t.path("waits.c"), "-g")], stdin=subprocess.PIPE)
+    for _ in range(600):
+        named_copy = os.path.exists(trace) and re.search(r"named [1-9]\d* of", t.run([t.recorder, "names", trace, "-o", other, "--force"]).errors)
+        if named_copy:
+            break
+        time.sleep(0.1)
+    t.check(named_copy, "a named copy")
+    refused = f"tidemark-record: cannot name '{trace}': a recorder is still writing '{trace}'; name it when that has ended, or write a named copy with -o\n"
+    t.equal(name_trace(t, trace, status=1).errors, refused, "in place")
+    t.check(f"a recorder is still writing '{trace}'\n" in t.run([t.recorder, "names", other, "-o", trace, "--force"], status=1).errors, "in its place")
+    t.equal(child.communicate(b"x")[1] or b"", b"", "what the recorder says")
+    name_trace(t, trace)
+    db = t.imported(trace)
+    t.equal(db.rows("select size_bytes from allocation where size_bytes in (1000, 5000000) order by 1"), [(1000,), (5000000,)], "both allocations")
+    t.equal(db.value("select count(*) from frame where function = 'main'") > 0, True, "names")
+
+
+@test
 def failures(t):
     """One line each, and the trace stays as it was."""
     path = build(t, "g++", ["-O2", "-g"])
