@@ -39,7 +39,7 @@ ANALYZER_LIBS := -lsqlite3 -lyajl -lzstd -lz -lpthread -lm -ldl
 BUILD_PACKAGES := gcc libc6-dev libzstd-dev zlib1g-dev libdw-dev libelf-dev libbz2-dev liblzma-dev libiberty-dev libsqlite3-dev sqlite3 libyajl-dev
 # python3-torch (150 MB, a minute) is the only PyTorch that apt has; the adaptor can be tested on no other where nothing is installed by hand.
 TEST_PACKAGES := python3 zstd binutils g++ clang libclang-rt-dev git gcc-12-multilib musl-tools redis-tools openmpi-bin heaptrack redis-server \
-	chromium golang-1.19-go golang-src libdevel-nytprof-perl python3-torch valgrind strace libunwind-dev g++-aarch64-linux-gnu qemu-user
+	chromium golang-1.19-go golang-src libdevel-nytprof-perl python3-torch pypy3 valgrind strace libunwind-dev g++-aarch64-linux-gnu qemu-user
 
 objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard $(1)))
 SCHEMA_OBJECTS := $(call objects,schema/*.c)

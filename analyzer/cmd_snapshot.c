@@ -21,7 +21,8 @@ static const struct tm_usage usage = {
 		"listing shows all ranks at their peaks, over their root heaps. With --heap, `peak` is the peak of that heap. With\n"
 		"--from or --to only blocks that were allocated in that window are counted, so that --from=10s --at=20s shows what\n"
 		"was made in between and is still there.\n"
-		"--by groups by something else than the stack; --against=T subtracts what was live at another instant (`change_bytes`).\n"
+		"--by groups by something else than the stack; file and library are those of the call site (`-`: it has none, as a Python\n"
+		"function has no library). --against=T subtracts what was live at another instant (`change_bytes`).\n"
 		"--scope shows four looks at each heap around the scopes of a name: at the baseline, before, at the peak, after; created\n"
 		"and deleted are blocks since the look before (view scope_snapshot, which keeps the first 100 scopes of each name).\n",
 	.examples = "tidemark snapshot run.db --at 12.5s\n"

@@ -80,7 +80,8 @@ def _functions():
              "reset_peak": (None, text), "pool_state": (ctypes.c_int, text, number, number, number, number)}
     found = {}
     try:
-        quick, slow = ctypes.PyDLL(None), ctypes.CDLL(None)  # only what waits gives other threads the time
+        # Only what waits gives other threads the time; PyPy has no calls without that.
+        quick, slow = getattr(ctypes, "PyDLL", ctypes.CDLL)(None), ctypes.CDLL(None)
         for name, (result, *arguments) in known.items():
             function = getattr(slow if name == "stats" else quick, "tidemark_api_%s_v1" % name)
             function.restype, function.argtypes = result, arguments or None

@@ -35,6 +35,37 @@ def scopes_of(db, first, last):
 
 
 @test
+def pypy(t):
+    """The same file in an interpreter whose ctypes has no calls that keep the interpreter's lock."""
+    t.need("pypy3")
+    with open(t.path("api.py"), "w", encoding="utf-8") as file:
+        file.write(HEAD + """
+with tidemark.scope("a"):
+    m(500001)
+    try:
+        with tidemark.scope("b"):
+            m(500002)
+            raise KeyError("k")
+    except KeyError: pass
+    m(500003)
+@tidemark.profile
+def g():
+    m(500004)
+    yield 1
+    m(500005)
+assert list(g()) == [1]
+m(500006)
+tidemark.mark("middle"); tidemark.step(7)
+stats = tidemark.stats("malloc")
+assert stats.live_bytes >= 3000021, stats
+""")
+    db = t.imported(t.record(["pypy3", t.path("api.py")], UNNAMED, env={"PYTHONPATH": os.path.join(ROOT, "recorder")}))
+    t.equal(scopes_of(db, 500000, 500099), {500001: ("a", "closed"), 500002: ("b", "exception"), 500003: ("a", "closed"), 500004: ("g", "closed"),
+                                            500005: ("g", "closed"), 500006: (None, None)}, "scopes")
+    t.equal((db.rows("select name from mark"), db.rows("select n from step")), ([("middle",)], [(7,)]), "marks and steps")
+
+
+@test
 def scopes(t):
     """Nesting, exceptions, generators; the error goes on unchanged."""
     text = HEAD + """
