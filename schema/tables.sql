@@ -91,7 +91,7 @@ CREATE TABLE thread (
 	id         INTEGER PRIMARY KEY,
 	process_id INTEGER NOT NULL, -- process.id
 	tid        INTEGER,          -- the system's thread id; NULL unknown: one row stands for all threads
-	name       TEXT,             -- the last one it had; NULL unknown
+	name       TEXT,             -- the last one it had; of one that did not end by itself, the last that was read from outside; NULL unknown
 	start_ns   INTEGER,          -- first seen; NULL unknown
 	end_ns     INTEGER           -- NULL: it lived as long as its process
 );

@@ -122,14 +122,15 @@ static uint32_t thread_of(const struct control *t) {
 }
 
 static void take_thread_end(const struct control *t) {
-	uint32_t thread = thread_of(t);
+	thread_of(t);
 	t->r->thread_ended = true;
-	if (t->text_bytes) tm_thread_named(t->c, thread, t->text, t->text_bytes);
+	if (t->text_bytes) tm_thread_named(t->c, t->p, t->r->thread_number, t->text, t->text_bytes);
 	tm_thread_ended(t->c, t->p, t->r->thread_number, t->ticks > t->r->end_ticks ? t->ticks : t->r->end_ticks);
 }
 
 static void take_thread_name(const struct control *t) {
-	tm_thread_named(t->c, thread_of(t), t->text, t->text_bytes);
+	thread_of(t);
+	tm_thread_named(t->c, t->p, t->r->thread_number, t->text, t->text_bytes);
 }
 
 static void take_category(const struct control *t) {

@@ -842,6 +842,7 @@ void tm_drain_housekeeping(struct tm_collector *c) {
 	}
 	look_up_unknown_addresses(c);
 	if (c->options.alerts.count) tm_alerts_collect(c);
+	tm_threads_take_names(c, false);
 	tm_stats_housekeeping(c);
 }
 

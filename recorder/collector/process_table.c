@@ -279,7 +279,7 @@ static struct tm_pending_exec exec_of(struct tm_life_event *e) {
 }
 
 static void end_by_exec(struct tm_collector *c, struct tm_process *p, uint64_t ticks) {
-	p->gone = p->dead = true;
+	p->gone = p->dead = p->replaced = true;
 	p->end_ticks = ticks;
 	p->is_root = false;
 	if (p->sampled) tm_sampler_remove(&c->sampler, p->id);
@@ -868,6 +868,8 @@ void tm_processes_release(struct tm_process_table *t) {
 	tm_id_map_release(&t->by_pid);
 	tm_id_map_release(&t->by_number);
 	tm_id_map_release(&t->threads);
+	tm_id_map_release(&t->threads_by_tid);
+	free(t->held_names.all);
 	tm_id_map_release(&t->left_out);
 	for (size_t i = 0; i < t->life_count; i++) free(t->life[i].path);
 	free(t->life);

@@ -18,6 +18,7 @@
 #include "id_map.h"
 #include "launcher_variables.h"
 #include "module_table.h"
+#include "thread_names.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,6 +40,7 @@ struct tm_process {
 	uint32_t pid;        /* as the process and its kin know it */
 	uint32_t system_pid; /* as we do; 0: not known, and so is whether it lives */
 	bool foreign;        /* its pids are of another namespace than ours */
+	bool replaced;       /* by the image of an exec */
 	uint32_t flags; /* enum tm_process_flag */
 	struct tm_process *parent;
 	struct tm_process *same_pid; /* the one that had the pid before */
@@ -96,6 +98,8 @@ struct tm_process_table {
 	struct tm_process **open; /* those whose end is not written yet */
 	size_t open_count, open_capacity;
 	struct tm_id_map by_pid, by_number, threads; /* threads: process id << 32 | number within the process */
+	struct tm_id_map threads_by_tid;             /* process id << 32 | tid; the newest of that */
+	struct tm_thread_names held_names;           /* of thread_table.c */
 	struct tm_id_map left_out;                   /* parent by pid of children that are counted only, until they are waited for */
 	uint32_t last_id, last_thread, last_heap;
 	struct tm_life_event *life; /* sorted by ticks */

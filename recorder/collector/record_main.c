@@ -21,6 +21,7 @@
 #include "own_stack.h"
 #include "own_thread.h"
 #include "signals.h"
+#include "thread_table.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -371,6 +372,7 @@ static void finish(struct tm_collector *c) {
 	tm_processes_finish(c);
 	if (!c->stopped) tm_drain_finish(c); /* rings of those who died meanwhile */
 	tm_sampler_stop(&c->sampler);
+	tm_threads_take_names(c, true);
 	tm_names_ahead_last_look(c);
 	tm_drain_close_group(c, true);
 	tm_timebase_add_knot(&c->timebase);

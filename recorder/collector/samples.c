@@ -144,6 +144,24 @@ static void look_for_own_memory(struct tm_sampler *s, struct tm_sampled_process 
 	p->own_due_ns = walked_since(s, before);
 }
 
+static void look_for_names(struct tm_sampler *s, struct tm_sampled_process *p) {
+	uint64_t before = tm_monotonic_ns();
+	if (before < p->names_due_ns) return;
+	tm_thread_names_read(&s->names_read, p->pid, p->id);
+	p->names_due_ns = before + (tm_monotonic_ns() - before) * SHARE;
+}
+
+static void keep_names(struct tm_sampler *s) {
+	size_t n = s->names_read.count;
+	if (!n) return;
+	pthread_mutex_lock(&s->lock);
+	s->names.all = tm_memory_grow(s->names.all, &s->names.capacity, s->names.count + n, sizeof s->names.all[0]);
+	memcpy(s->names.all + s->names.count, s->names_read.all, n * sizeof s->names.all[0]);
+	s->names.count += n;
+	pthread_mutex_unlock(&s->lock);
+	s->names_read.count = 0;
+}
+
 /* In the order of enum tm_mapping_kind. */
 static const enum tm_reading_name kind_readings[] = { TM_READING_RSS_HEAP,   TM_READING_RSS_ARENAS, TM_READING_RSS_ANONYMOUS,
 						      TM_READING_RSS_STACKS, TM_READING_RSS_FILES,  TM_READING_RSS_SHARED };
@@ -233,6 +251,7 @@ static size_t take_turn(struct tm_sampler *s, bool every) {
 static void take_over_costs(struct tm_sampled_process *to, const struct tm_sampled_process *from) {
 	to->own_due_ns = from->own_due_ns;
 	to->same_until_ns = from->same_until_ns;
+	to->names_due_ns = from->names_due_ns;
 	to->rss_bytes = from->rss_bytes;
 	to->vms_bytes = from->vms_bytes;
 	to->swap_bytes = from->swap_bytes;
@@ -274,8 +293,10 @@ static void read_turn(struct tm_sampler *s, size_t n) {
 		if (!read_status(&s->turn[i], &r)) continue; /* it has ended */
 		tell_own_memory(s, &s->turn[i], &r);
 		keep(s, &r);
+		look_for_names(s, &s->turn[i]);
 		read_devices(s, &s->turn[i]);
 	}
+	keep_names(s);
 	struct tm_reading common = { .process = 0, .ns = tm_timebase_ticks(s->timebase) };
 	read_common(s, &common);
 	keep(s, &common);
@@ -392,6 +413,15 @@ void tm_sampler_collect(struct tm_sampler *s, struct tm_group *g) {
 	tm_group_add_note(g, 0, tm_timebase_ticks(s->timebase), "gpu", text);
 }
 
+void tm_sampler_take_names(struct tm_sampler *s, struct tm_thread_names *names) {
+	struct tm_thread_names empty = *names;
+	if (!s->running) return;
+	pthread_mutex_lock(&s->lock);
+	*names = s->names;
+	s->names = empty;
+	pthread_mutex_unlock(&s->lock);
+}
+
 void tm_sampler_stop(struct tm_sampler *s) {
 	if (!s->running || s->stopping) return;
 	pthread_mutex_lock(&s->lock);
@@ -409,6 +439,8 @@ void tm_sampler_release(struct tm_sampler *s) {
 	free(s->readings);
 	free(s->turn);
 	free(s->lines);
+	free(s->names.all);
+	free(s->names_read.all);
 	if (s->cgroup >= 0) close(s->cgroup);
 	if (s->statm >= 0) close(s->statm);
 }

@@ -1,4 +1,4 @@
-/* samples.h - memory of the processes as the kernel counts it, read from outside: RSS, its peak, PSS, swap, cgroup.
+/* samples.h - memory of the processes as the kernel counts it, read from outside: RSS, its peak, PSS, swap, cgroup; and the names of their threads.
  *
  * Flow:     a thread of its own reads /proc every --interval, and at marks whatever that is -> tm_sampler_collect() -> the group
  * Idea:     a reading of a large process can take milliseconds; draining must not wait for it. The look at every mapping, for which the kernel goes over
@@ -17,6 +17,7 @@
 #define TIDEMARK_RECORDER_COLLECTOR_SAMPLES_H
 
 #include "group.h"
+#include "thread_names.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -45,6 +46,7 @@ struct tm_sampled_process {
 	bool wanted;         /* read it now */
 	uint64_t own_due_ns; /* its mappings are not looked at before */
 	uint64_t same_until_ns; /* nor before this, while these are what they were then */
+	uint64_t names_due_ns;  /* nor its threads' names before this */
 	uint64_t rss_bytes, vms_bytes, swap_bytes;
 	struct tm_own_memory own;
 };
@@ -69,6 +71,8 @@ struct tm_sampler {
 	size_t count, capacity;
 	struct tm_reading *readings; /* under the lock: those not collected yet */
 	size_t reading_count, reading_capacity;
+	struct tm_thread_names names;      /* under the lock: those not taken yet */
+	struct tm_thread_names names_read; /* the thread's own: of this turn */
 	struct tm_sampled_device *devices; /* under the lock */
 	size_t device_count, device_capacity;
 	struct tm_sampled_device *device_turn; /* the thread's own */
@@ -91,6 +95,8 @@ void tm_sampler_ask(struct tm_sampler *s, uint32_t id);
 void tm_sampler_add_device(struct tm_sampler *s, uint32_t id, uint32_t number, const uint8_t uuid[16]);
 /* Moves what has been read into the group. */
 void tm_sampler_collect(struct tm_sampler *s, struct tm_group *g);
+/* Exchanges a list that is empty for the names of threads that have been read, in their order. */
+void tm_sampler_take_names(struct tm_sampler *s, struct tm_thread_names *names);
 void tm_sampler_stop(struct tm_sampler *s);
 void tm_sampler_release(struct tm_sampler *s);
 

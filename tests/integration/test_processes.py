@@ -108,6 +108,16 @@ def ways_to_end(t):
         t.check(exit_ns <= end_ns and (exit_ns == end_ns or way != "kill"), f"{way}: exit {exit_ns}, end {end_ns}")
 
 
+@test
+def names_of_threads_that_live(t):
+    """Threads that never come to their end have the names that were read from outside; what a thread said itself at its end stands above that."""
+    program = t.program("prog_thread_names.c", "-pthread", name="prog_names")
+    for way, status in ((None, 0), ("kill", 128 + signal.SIGTERM), ("exec", 0)):
+        db = t.imported(t.record([program, *([way] if way else [])], "--quiet", status=status))
+        names = db.rows("select name from thread t join process p on p.id = t.process_id where p.exe like '%/prog_names' order by name")
+        t.equal(names, [("first",), ("last-name",), ("prog_names",), ("second",)], f"{way}: names")
+
+
 def recorded_child(t, how):
     child = t.program("prog_child.c")
     recording = t.same_as_bare([t.program("prog_run.c"), how, child])
