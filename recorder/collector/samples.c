@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 /* Of the time, one part at most goes into looking at the mappings of a process, and one into those of all processes together, of which there may be
- * hundreds a second: the kernel walks all pages, and holds a lock that the program's own mmap waits for. */
+ * hundreds a second: the kernel walks all pages, and holds a lock that the program's own mmap waits for. As much goes into the names of threads. */
 #define SHARE 300u
 #define WALK_AHEAD_NS 5000000u /* of that time may be used before it has passed, so that short recordings have a reading */
 #define SAME_NS 1000000000u    /* a process whose memory stays as large as it was is walked so often */
@@ -38,14 +38,14 @@ static bool read_status(const struct tm_sampled_process *p, struct tm_reading *r
 	return r->known >> TM_READING_RSS & 1; /* a zombie has none */
 }
 
-static bool may_walk(const struct tm_sampler *s, uint64_t due_ns, uint64_t now_ns) {
-	return now_ns >= due_ns && s->walked_ns * SHARE <= now_ns - s->start_ns + WALK_AHEAD_NS * SHARE;
+static bool may_walk(const struct tm_sampler *s, uint64_t walked_ns, uint64_t due_ns, uint64_t now_ns) {
+	return now_ns >= due_ns && walked_ns * SHARE <= now_ns - s->start_ns + WALK_AHEAD_NS * SHARE;
 }
 
 /* When the next walk like the one that began at `before_ns` and has just ended is due. */
-static uint64_t walked_since(struct tm_sampler *s, uint64_t before_ns) {
+static uint64_t walked_since(uint64_t *walked_ns, uint64_t before_ns) {
 	uint64_t took_ns = tm_monotonic_ns() - before_ns;
-	s->walked_ns += took_ns;
+	*walked_ns += took_ns;
 	return before_ns + took_ns * SHARE;
 }
 
@@ -131,7 +131,7 @@ static void look_for_own_memory(struct tm_sampler *s, struct tm_sampled_process 
 	char name[64];
 	uint64_t before = tm_monotonic_ns();
 	p->own.fresh = false;
-	if (!may_walk(s, p->own_due_ns, before) || is_same(p, r, before)) return;
+	if (!may_walk(s, s->walked_ns, p->own_due_ns, before) || is_same(p, r, before)) return;
 	snprintf(name, sizeof name, "/proc/%u/smaps", p->pid);
 	int fd = open(name, O_RDONLY | O_CLOEXEC);
 	if (fd < 0) return;
@@ -141,14 +141,14 @@ static void look_for_own_memory(struct tm_sampler *s, struct tm_sampled_process 
 	close(fd);
 	if (own.known) p->own = own;
 	remember_sizes(p, r, before);
-	p->own_due_ns = walked_since(s, before);
+	p->own_due_ns = walked_since(&s->walked_ns, before);
 }
 
 static void look_for_names(struct tm_sampler *s, struct tm_sampled_process *p) {
 	uint64_t before = tm_monotonic_ns();
-	if (before < p->names_due_ns) return;
+	if (!may_walk(s, s->named_ns, p->names_due_ns, before)) return;
 	tm_thread_names_read(&s->names_read, p->pid, p->id);
-	p->names_due_ns = before + (tm_monotonic_ns() - before) * SHARE;
+	p->names_due_ns = walked_since(&s->named_ns, before);
 }
 
 static void keep_names(struct tm_sampler *s) {

@@ -80,7 +80,8 @@ struct tm_sampler {
 	const char *_Atomic without_devices; /* why devices cannot be read; NULL: they can, or nobody asked */
 	bool without_noted;
 	struct tm_sampled_process *turn; /* the thread's own */
-	uint64_t start_ns, walked_ns;    /* the thread's own: the time that walks of pages have taken since it started */
+	uint64_t start_ns, walked_ns,
+		named_ns; /* the thread's own: the time that walks of pages, and names of threads, have taken since it started */
 	size_t turn_capacity;
 	char *lines; /* the thread's own: of a file that is read line by line */
 };
