@@ -48,7 +48,7 @@ COLLECTOR_OBJECTS := $(call objects,recorder/collector/*.c)
 ANALYZER_OBJECTS := $(call objects,analyzer/*.c) $(BUILD)/obj/gen/sql.o $(BUILD)/obj/gen/page.o
 UNIT_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c))
 FUZZ_REPLAYS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
-BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/*.c))
+BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/*.c) tests/integration/big_trace.c)
 TEST_PROGRAMS := $(UNIT_TESTS) $(FUZZ_REPLAYS) $(patsubst %.c,$(BUILD)/%,$(wildcard tests/integration/*.c))
 # What reads a trace, once more, for a library.
 EXTENSION_OBJECTS := $(patsubst %.c,$(BUILD)/obj/pic/%.o,analyzer/extension/tidemark_vtab.c analyzer/reader.c analyzer/catalog.c analyzer/stacks_ahead.c $(wildcard schema/*.c))

@@ -463,9 +463,7 @@ def reading(report, build, work, options):
         for program in programs.programs(work, build, options.torch):
             if not program.client and keep_trace(build, work, program):
                 yield program.name, f"{work}/events.tmk"
-        subprocess.run(["make", "-s", f"BUILD={build}", f"{build}/tests/integration/big_trace"], check=False, **QUIET)
-        if os.path.exists(f"{build}/tests/integration/big_trace"):
-            yield from import_speed.made_traces(build, work)
+        yield from import_speed.made_traces(build, work)
 
     def rows():
         for row in import_speed.rows(build, work, traces(), options.rounds):
@@ -483,12 +481,10 @@ def reading(report, build, work, options):
 
 
 def questions(report, build, work):
-    subprocess.run(["make", "-s", f"BUILD={build}", f"{build}/tests/integration/big_trace"], check=True, **QUIET)
     report.table("Answers", answers.COLUMNS, answers.rows(build, work), "Every command, and every query that has a name, on databases of 10 million allocations.")
 
 
 def looking(report, build, work):
-    subprocess.run(["make", "-s", f"BUILD={build}", f"{build}/tests/integration/big_trace"], check=True, **QUIET)
     report.table("To look at", report_bench.COLUMNS, report_bench.rows(build, work), "The report's page is driven in headless Chromium: from an event to the frame after "
                  "its drawing; CPU is that of the page's main thread, for one event.")
 

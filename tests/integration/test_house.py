@@ -115,6 +115,17 @@ def a_build_is_the_same_by_any_name(t):
 
 
 @test
+def make_bench_builds_what_it_runs(t):
+    """In a tree where nothing is built yet, each of our programs that a file of tests/bench names is linked before the harness starts."""
+    t.need("make")
+    does = t.run(["make", "-C", ROOT, "-n", "BUILD=none", "bench"], status=0).text.split("python3 tests/bench/run.py")[0]
+    sources = [open(path, encoding="utf-8").read() for path in glob.glob(os.path.join(ROOT, "tests/bench/*.py"))]
+    runs = {program for source in sources for program in re.findall(r"\{build\}/(tests/\w+/\w+)", source)}
+    t.check("tests/integration/big_trace" in runs and "tests/bench/pairs" in runs, f"what is run: {runs}")
+    t.equal([program for program in sorted(runs) if f" -o none/{program} " not in does], [], "what is run and not built")
+
+
+@test
 def a_clone_whose_path_has_spaces(t):
     """It is built as any other, and `make clean` removes nothing of what lies beside it; where make would take BUILD for several names, it says so."""
     t.need("make")
