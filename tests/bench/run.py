@@ -538,27 +538,29 @@ def main():
         wanted = lambda section: re.search(options.only, section) or section == "programs" and is_of_programs(options, build, work)
         if not any(wanted(section) for section in SECTIONS):
             parser.error(f"--only={options.only} matches no section ({', '.join(SECTIONS)}) and no program ('programs NAME')")
-        if wanted("pairs"):
-            pairs(report, build, work, every_tool, options)
-        if wanted("instructions"):
-            counts(report, build, work, every_tool, options)
-        if wanted("memory"):
-            memory(report, build, work, every_tool, options)
-        if wanted("scopes"):
-            scopes(report, build, work, every_tool, options)
-        if wanted("programs"):
-            real_programs(report, build, work, every_tool, options)
-        if wanted("starting"):
-            starting(report, build, work, every_tool, options)
-        if wanted("import"):
-            reading(report, build, work, options)
-        if wanted("answers"):
-            questions(report, build, work)
-        if wanted("report"):
-            looking(report, build, work)
-        if wanted("benches"):
-            own_benches(report, build, options)
-    print("\n" + report.targets.page())
+        try:
+            if wanted("pairs"):
+                pairs(report, build, work, every_tool, options)
+            if wanted("instructions"):
+                counts(report, build, work, every_tool, options)
+            if wanted("memory"):
+                memory(report, build, work, every_tool, options)
+            if wanted("scopes"):
+                scopes(report, build, work, every_tool, options)
+            if wanted("programs"):
+                real_programs(report, build, work, every_tool, options)
+            if wanted("starting"):
+                starting(report, build, work, every_tool, options)
+            if wanted("import"):
+                reading(report, build, work, options)
+            if wanted("answers"):
+                questions(report, build, work)
+            if wanted("report"):
+                looking(report, build, work)
+            if wanted("benches"):
+                own_benches(report, build, options)
+        finally:  # what was measured is worth having, whatever ended it
+            print("\n" + report.targets.page())
     if options.results:
         report.save(options.results, "make bench RESULTS=tests/bench/RESULTS.md" + (f" ROUNDS={options.rounds}" if options.rounds != 5 else ""))
 
