@@ -320,6 +320,8 @@ enum tm_control_op {
 enum tm_heap_number { TM_HEAP_NUMBER_MALLOC = 1, TM_HEAP_NUMBER_MMAP = 2, TM_HEAP_NUMBER_MMAP_FILE = 3, TM_HEAP_NUMBER_OWN = 16 };
 /* How a code object's line table is written: co_lnotab (to 3.9), co_linetable of 3.10, co_linetable from 3.11 on. */
 enum tm_python_lines { TM_PYTHON_LNOTAB = 0, TM_PYTHON_LINES_310 = 1, TM_PYTHON_LOCATIONS = 2 };
+/* Bytes of a line table in the ring, as the collector takes 4 MiB of one record. A longer one is cut between two of its entries: lines behind are not known. */
+#define TM_PYTHON_TABLE_MAX (3u << 20)
 
 enum tm_info_key {
 	TM_INFO_EXE = 1,

@@ -17,7 +17,6 @@
 #define CODES_FIRST 512u
 #define CODES_MAX (1u << 20)
 #define NAME_MAX_BYTES 4000u
-#define TABLE_MAX_BYTES (3u << 20) /* the collector takes 4 MiB of one record */
 #define TEXT_KEPT_BYTES 32768u /* most code objects fit, of which a program's start shows thousands */
 
 /* Code objects that were freed, by slot_of() their address. */
@@ -196,6 +195,14 @@ static enum tm_python_lines lines_kind(void) {
 	return tm_python.version == 0x030a ? TM_PYTHON_LINES_310 : TM_PYTHON_LNOTAB;
 }
 
+/* Of a table that is longer than what is sent. Entries have two bytes, and from 3.11 on a first byte that is none of the others. */
+static size_t whole_entries(const uint8_t *table) {
+	size_t size = TM_PYTHON_TABLE_MAX;
+
+	while (lines_kind() == TM_PYTHON_LOCATIONS && size && !(table[size] & 0x80)) size--;
+	return size;
+}
+
 /* At least `bytes`: the thread's own, or to be unmapped. NULL: none. */
 static char *text_room(struct tm_python_thread *s, size_t bytes) {
 	if (tm_is_sandboxed()) return bytes <= TEXT_KEPT_BYTES ? s->text : NULL;
@@ -215,7 +222,7 @@ TM_COLD static bool emit_code(struct tm_thread *t, const struct tm_python_code *
 	bool written;
 	char *text;
 
-	if (size > TABLE_MAX_BYTES) size = 0;
+	if (size > TM_PYTHON_TABLE_MAX) size = whole_entries((const uint8_t *)c->table + tm_python.bytes_data);
 	room = 2 * NAME_MAX_BYTES + 16 + size;
 	text = text_room(t->python, room);
 	if (!text) return false;

@@ -476,4 +476,16 @@ print(address("mmap") == address("mmap64"), address("mmap") == address("munmap")
     t.equal(recording.out.strip(), b"True False", "one function by two names")
 
 
+@test
+def a_function_of_400_000_lines(t):
+    """Its line table is cut: lines from which on are not known have none, and not the function's first."""
+    python = next((python for python in each(t) if python.minor >= 11), None)
+    if not python:
+        t.skip("no CPython from 3.11 on, whose line tables grow so long")
+    text = "d = {\n1: bytearray(7000001), # EARLY\n" + "2: int(),\n" * 420000 + "3: bytearray(8000001),\n}\n"
+    db = t.imported(record(t, python, text))
+    t.equal(db.rows("select allocated_bytes, function, line from site where allocated_bytes in (7000002, 8000002) order by 1"),
+            [(7000002, "<module>", line_of(text, "EARLY")), (8000002, "<module>", None)], "lines")
+
+
 main()

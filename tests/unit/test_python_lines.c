@@ -7,6 +7,8 @@
 #include "../../recorder/collector/python_lines.h"
 #include "check.h"
 
+#include <stdlib.h>
+
 #define TABLE_MAX 300u
 
 static uint32_t fresh(enum tm_python_lines kind, uint32_t first, const uint8_t *table, size_t n, uint32_t offset) {
@@ -48,10 +50,24 @@ static void before_any_line(void) {
 	}
 }
 
+/* A table as long as the ring takes was cut there: a line for each two bytes of code, and no line behind. */
+static void cut(void) {
+	enum { ENTRIES = TM_PYTHON_TABLE_MAX / 2 };
+	uint8_t *table = calloc(ENTRIES + 1, 2);
+	for (uint32_t i = 0; i <= ENTRIES; i++) table[2 * i] = 2, table[2 * i + 1] = 1;
+	CHECK(fresh(TM_PYTHON_LNOTAB, 1, table, 2 * (ENTRIES - 1), 2 * ENTRIES) == ENTRIES);
+	CHECK(fresh(TM_PYTHON_LNOTAB, 1, table, 2 * ENTRIES, 2 * ENTRIES - 1) == ENTRIES);
+	CHECK(fresh(TM_PYTHON_LNOTAB, 1, table, 2 * ENTRIES, 2 * ENTRIES) == 0);
+	CHECK(fresh(TM_PYTHON_LINES_310, 1, table, 2 * ENTRIES, 2 * ENTRIES - 1) == ENTRIES + 1);
+	CHECK(fresh(TM_PYTHON_LINES_310, 1, table, 2 * ENTRIES, 2 * ENTRIES) == 0);
+	free(table);
+}
+
 int main(void) {
 	struct check_random r = check_random_start("test_python_lines");
 	by_hand();
 	before_any_line();
+	cut();
 	for (int i = 0; i < 600; i++) any_order(&r, (enum tm_python_lines)(i % 3));
 	return check_report("test_python_lines");
 }
