@@ -114,7 +114,7 @@ static void write_coverage_gaps(const struct tm_import_rows *w) {
 	}
 	for (size_t i = 0; i < c->notes.count; i++) {
 		const struct tm_catalog_note *n = &c->notes.items[i];
-		if (n->process && tm_is_note(n->kind, TM_NOTE_STILL_RUNNING))
+		if (n->process && (tm_is_note(n->kind, TM_NOTE_STILL_RUNNING) || tm_is_note(n->kind, TM_NOTE_NO_CLOCK)))
 			write_gap(w, row, (uint32_t)n->process, TM_NOTE_STILL_RUNNING, n->ns, TM_NEVER);
 	}
 	sqlite3_finalize(row);

@@ -78,7 +78,8 @@ CREATE TABLE process (
 -- kind, and the span: dropped, from the process' start to the window that --max-size=SIZE,ring kept (what was live then is known); stopped, from tidemark_stop() to
 -- tidemark_start() (frees are known); max-size, from where --max-size=SIZE ended the recording; cut, from when on events may be missing as the trace could not be
 -- read further; copy, from
--- when the trace was copied while the process ran on (tidemark dump, --dumps); still-running, from when the recorder waited no longer for it (--linger).
+-- when the trace was copied while the process ran on (tidemark dump, --dumps); still-running, from when the recorder waited no longer for it
+-- (--linger), or recorded nothing more of it as it had given up the clock (prctl PR_SET_TSC, strict seccomp).
 CREATE TABLE coverage_gap (
 	process_id INTEGER NOT NULL, -- process.id
 	kind       TEXT NOT NULL,

@@ -15,6 +15,7 @@
  * Death:    a signal for the parent's death is told to the collector, too (heritage.h of the collector).
  * Limits:   a filter that is installed by an instruction of the program's own is not seen.
  */
+#include "../../schema/kinds.h"
 #include "attach.h"
 #include "fork_gate.h"
 #include "raw.h"
@@ -117,7 +118,7 @@ static void lose_clock(void) {
 	else if (!is_process) set_confined_child((uint32_t)tm_raw_getpid() | TM_NO_CLOCK);
 	if (!is_process && t) t->epoch = TM_EPOCH_NEVER;
 	if (!t) return;
-	if (is_process) tm_emit_note(t, "sandbox", clockless_text);
+	if (is_process) tm_emit_note(t, TM_NOTE_NO_CLOCK, clockless_text);
 	tm_hook_leave(t);
 	if (is_process) tm_go_quiet();
 }

@@ -115,8 +115,11 @@ def strict_mode(t):
     """Strict mode takes the clock away: the recording of the process ends with a note."""
     for mode in ("strict", "strictly"):
         db = t.imported(confined(t, mode))
-        t.equal(db.value("select count(*) from note where kind = 'sandbox' and text like '%time stamp counter%'"), 1, f"{mode}: notes")
+        t.equal(db.value("select count(*) from note where kind = 'no-clock' and text like '%time stamp counter%'"), 1, f"{mode}: notes")
         t.equal(db.value("select count(*) from allocation where size_bytes = 100"), 0, f"{mode}: blocks after it")
+        t.equal(db.rows("select g.kind, g.end_ns, g.start_ns = n.ts_ns from coverage_gap g join note n on n.process_id = g.process_id and n.kind = 'no-clock'"),
+                [("still-running", None, 1)], f"{mode}: what is not known")
+        t.run([t.tidemark, "check", db.path, "--max-peak=1TiB"], status=1)
 
 
 @test
