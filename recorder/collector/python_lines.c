@@ -14,7 +14,8 @@ static uint32_t lnotab_line(uint32_t first_line, const uint8_t *table, size_t n,
 		p->code += table[p->at];
 		p->lines += (int8_t)table[p->at + 1];
 	}
-	return p->at + 1 >= n && n >= TM_PYTHON_TABLE_MAX ? 0 : first_line + (uint32_t)p->lines; /* the last line goes on to the end, but not where the table was cut */
+	bool cut = p->at + 1 >= n && n >= TM_PYTHON_TABLE_MAX; /* else the last line goes on to the end */
+	return cut ? 0 : first_line + (uint32_t)p->lines;
 }
 
 static uint32_t line_of_310(uint32_t first_line, const uint8_t *table, size_t n, uint32_t offset, struct tm_python_place *p) {
