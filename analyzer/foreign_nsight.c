@@ -11,6 +11,7 @@
 
 #include <sqlite3.h>
 #include <stdio.h>
+#include <string.h>
 
 #define VALUE_BYTES_MAX (1 << 20) /* of a row of the export */
 #define THREADS_MAX 65536u
@@ -573,7 +574,62 @@ static void tell_devices(struct reader *r) {
 	sqlite3_free(text);
 }
 
+/* What is read by name, beside what put_memory() and the like cannot do without and say so. `a|b`: one is enough. */
+static const struct {
+	const char *table, *columns[9];
+	bool is_expected; /* also where there are no such events */
+} read_by_name[] = {
+	{ memory_table,
+	  { "globalPid|globalTid", "memKind", "deviceId", "correlationId", "localMemoryPoolAddress", "localMemoryPoolSize", "localMemoryPoolUtilizedSize" },
+	  false },
+	{ call_table, { "nameId", "callchainId" }, false },
+	{ chain_table, { "module", "originalIP" }, false },
+	{ range_table, { "end", "text|textId", "domainId" }, false },
+	{ "CUPTI_ACTIVITY_KIND_KERNEL",
+	  { "start", "end", "globalPid|globalTid", "deviceId", "streamId", "correlationId", "demangledName|shortName|mangledName" },
+	  false },
+	{ "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL",
+	  { "start", "end", "globalPid|globalTid", "deviceId", "streamId", "correlationId", "demangledName|shortName|name" },
+	  false },
+	{ "CUPTI_ACTIVITY_KIND_MEMCPY", { "start", "end", "globalPid|globalTid", "deviceId", "streamId", "correlationId", "bytes", "copyKind" }, false },
+	{ "CUPTI_ACTIVITY_KIND_MEMSET", { "start", "end", "globalPid|globalTid", "deviceId", "streamId", "correlationId", "bytes" }, false },
+	{ "ThreadNames", { "globalTid", "nameId" }, true },
+	{ "TARGET_INFO_GPU", { "id", "name", "totalMemory" }, true },
+	{ "TARGET_INFO_CUDA_DEVICE", { "gpuId", "cudaId", "pid" }, true },
+};
+
+static bool has_one_of(const struct reader *r, const char *table, const char *columns) {
+	while (*columns) {
+		int n = (int)strcspn(columns, "|");
+		char *column = sqlite3_mprintf("%.*s", n, columns);
+		bool there = column && has(r, table, column);
+		sqlite3_free(column);
+		if (there) return true;
+		columns += n + (columns[n] == '|');
+	}
+	return false;
+}
+
+static void tell_missing(struct reader *r) {
+	for (size_t i = 0; i < sizeof read_by_name / sizeof *read_by_name; i++) {
+		const char *table = read_by_name[i].table, *const *columns = read_by_name[i].columns;
+		bool there = has_table(r->db, table);
+		sqlite3_str *note = sqlite3_str_new(r->db);
+		if (!there && read_by_name[i].is_expected) sqlite3_str_appendf(note, "the export has no table %s: what it tells is not known", table);
+		for (; there && *columns; columns++)
+			if (!has_one_of(r, table, *columns)) sqlite3_str_appendf(note, "%s%s", sqlite3_str_length(note) ? ", " : "", *columns);
+		char *text = sqlite3_str_finish(note);
+		char *whole = text && there ? sqlite3_mprintf("the export's table %s lacks columns, and what they tell is not known: %s%s", table, text,
+							      strstr(text, "memKind") ? " (all memory counts as the device's)" : "")
+					    : NULL;
+		if (whole || text) tm_foreign_note(r->t, 1, tm_text_of(whole ? whole : text));
+		sqlite3_free(whole);
+		sqlite3_free(text);
+	}
+}
+
 static void tell_notes(struct reader *r) {
+	tell_missing(r);
 	for (size_t i = 0; i < r->missing_count; i++) tm_foreign_note(r->t, 1, tm_text_of(r->missing[i]));
 	tm_foreign_note(
 		r->t, 1,

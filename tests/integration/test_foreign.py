@@ -2,6 +2,7 @@
 
 Malformed and hostile files: one line of error that says what is wrong and where, and nothing is executed.
 """
+import contextlib
 import gzip
 import json
 import os
@@ -566,6 +567,24 @@ def nsight_years(t):
     everything = ("CUDA_GPU_MEMORY_USAGE_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "NVTX_EVENTS")
     with open(nsight(t, 2025, "none", everything), "rb") as file:
         refused(t, file.read(), "it is an export of Nsight Systems, but holds no memory events, ranges or work on devices", "empty")
+
+
+@test
+def nsight_without_columns(t):
+    """Of each column that is not there a note says so, and that its table cannot tell it; one that others take the place of needs none."""
+    lost = {"CUDA_GPU_MEMORY_USAGE_EVENTS": ("memKind", "correlationId", "localMemoryPoolSize"), "CUPTI_ACTIVITY_KIND_RUNTIME": ("callchainId",),
+            "CUPTI_ACTIVITY_KIND_KERNEL": ("start", "streamId"), "CUPTI_ACTIVITY_KIND_MEMCPY": ("bytes",), "NVTX_EVENTS": ("domainId",),
+            "ThreadNames": ("nameId",), "TARGET_INFO_GPU": ("name",)}
+    for table, columns in lost.items():
+        for column in columns:
+            path = nsight(t, 2025, f"no-{table}-{column}")
+            with contextlib.closing(sqlite3.connect(path)) as export:
+                export.execute(f"alter table {table} drop column {column}")
+            notes = [text for (text,) in imported(t, path).rows("select text from note where kind = 'foreign'")]
+            t.equal([text.split(": ")[1].split(" ")[0] for text in notes if f"table {table} lacks columns" in text], [column], f"{table}.{column}: {notes}")
+            t.equal(any("all memory counts as the device's" in text for text in notes), column == "memKind", f"{table}.{column}: {notes}")
+    whole = imported(t, nsight(t, 2025, "whole")).rows("select text from note where kind = 'foreign' and (text like '%lacks%' or text like '%no table%')")
+    t.equal(whole, [], "notes of an export that has all")
 
 
 @test
