@@ -136,13 +136,15 @@ static int open_existing(struct tm_store *s) {
 	return -1;
 }
 
+static const char it_exists[] = "it exists; --append adds to it, --force replaces it";
+
 int tm_store_open(struct tm_store *s, const char *path, enum tm_store_mode mode) {
-	*s = (struct tm_store){ .path = tm_written_path(path) };
+	*s = (struct tm_store){ .path = tm_written_path(path), .replaces = mode == TM_STORE_FORCE };
 	if (!s->path) return tm_store_fail(s, "%s", strerror(errno)), -1;
 	struct stat status;
 	bool exists = stat(s->path, &status) == 0;
 	if (exists && S_ISDIR(status.st_mode)) return tm_store_fail(s, "%s", strerror(EISDIR)), -1;
-	if (exists && mode == TM_STORE_CREATE) return tm_store_fail(s, "it exists; --append adds to it, --force replaces it"), -1;
+	if (exists && mode == TM_STORE_CREATE) return tm_store_fail(s, it_exists), -1;
 	return exists && mode == TM_STORE_APPEND ? open_existing(s) : create(s);
 }
 
@@ -229,6 +231,18 @@ static void finish_tables(struct tm_store *s) {
 	if (s->appends) copy_scratch(s);
 }
 
+/* Somebody may have made the file meanwhile: link() refuses to replace it, where links are to be had. */
+static int put_in_place(struct tm_store *s) {
+	bool is_there = !s->replaces && link(s->unfinished, s->path) < 0 && errno == EEXIST;
+	if (!is_there && rename(s->unfinished, s->path) == 0) {
+		unlink(s->unfinished); /* rename() leaves both names of one file as they are */
+		return 0;
+	}
+	if (is_there) tm_store_fail(s, it_exists);
+	else tm_store_fail(s, "%s", strerror(errno));
+	return -1;
+}
+
 int tm_store_commit(struct tm_store *s) {
 	finish_tables(s);
 	if (!s->appends) tm_store_execute(s, tm_views_sql);
@@ -237,10 +251,7 @@ int tm_store_commit(struct tm_store *s) {
 	if (s->failed) return -1;
 	if (s->appends) return 0; /* the scratch file goes with the release */
 	tm_journal_forget(s->path);
-	if (rename(s->unfinished, s->path) < 0) {
-		tm_store_fail(s, "%s", strerror(errno));
-		return -1;
-	}
+	if (put_in_place(s) < 0) return -1;
 	tm_unfinished_end();
 	free(s->unfinished);
 	s->unfinished = NULL;

@@ -51,7 +51,7 @@ enum tm_store_table {
 struct tm_store {
 	sqlite3 *db;             /* NULL while the bulk tables are written */
 	char *path, *unfinished; /* unfinished: the new database, or the scratch file when appending */
-	bool appends;
+	bool appends, replaces;  /* replaces: what stands in its place when it is done */
 	struct tm_bulk bulk;
 	struct tm_bulk_table tables[TM_TABLE_COUNT];
 	bool has_tables; /* they are open */

@@ -10,6 +10,7 @@ import re
 import random
 import shutil
 import sqlite3
+import subprocess
 import sys
 import time
 
@@ -605,6 +606,14 @@ def directory_and_refusals(t):
     again = t.ask("import", t.path("traces"), status=1)
     t.check("it exists" in again.errors and again.errors.count("\n") == 1, f"one line says why: {again.errors}")
     t.ask("import", t.path("traces"), "--force")
+    for _ in range(5):  # two at once: one comes first, and the other does not take its place
+        both = [subprocess.Popen([t.tidemark, "import", t.path(f"traces/{name}"), "-o", t.path("once.db")], stderr=subprocess.PIPE) for name in ("a.txt", "b.tmk")]
+        said = [p.communicate()[1].decode() for p in both]
+        t.equal(sorted(p.returncode for p in both), [0, 1], f"two imports into one file: {said}")
+        t.check(any("it exists; --append" in text for text in said), f"the later one says why: {said}")
+        (kept,), = sqlite3.connect(t.path("once.db")).execute("select path from trace")
+        t.equal(os.path.basename(kept), ("a.txt", "b.tmk")[both[1].returncode == 0], "whose it is")
+        os.unlink(t.path("once.db"))
     broken = t.ask("import", t.path("traces/a.txt"), t.path("traces/readme.tmk"), "-o", t.path("x.db"), status=1)
     t.check("readme.tmk': not a tidemark trace" in broken.errors, broken.errors)
     made = t.ask("import", t.path("traces/tidemark.db"), "-o", t.path("x.db"), status=1)
