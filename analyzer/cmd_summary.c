@@ -163,7 +163,7 @@ static const struct tm_listing losses = {
 	.columns = "process_id, kind, count, bytes, reason AS why",
 	.source = "lost",
 	.order = "count DESC, process_id, kind, why",
-	.title = "lost: these happened and are not in the numbers above",
+	.title = "lost: these happened and are not in the numbers above, or do not fit together",
 };
 
 static const struct tm_listing notes = {

@@ -170,7 +170,7 @@ static int64_t ask_losses(const struct tm_report *r, const char *query) {
 static bool is_complete(const struct tm_report *r) {
 	return !ask(r, "SELECT 1 FROM trace WHERE NOT complete" TRACES_SHOWN, "id", ") LIMIT 1") &&
 	       (r->o->process_given || !tm_has_unreadable_trace(r->d)) &&
-	       !ask_losses(r, "SELECT count(*) FROM loss WHERE kind NOT IN (" TM_LOSSES_OF_NOTHING ")") &&
+	       !ask_losses(r, "SELECT count(*) FROM loss WHERE kind NOT IN (" TM_LOSSES_OF_NOTHING ", " TM_LOSSES_THAT_FOLLOW ")") &&
 	       !ask(r, "SELECT 1 FROM process WHERE NOT recorded", "id", " LIMIT 1");
 }
 
@@ -448,7 +448,7 @@ static void tell_ooms(struct tm_report *r, struct tm_bytes *out) {
 }
 
 static void tell_missing(struct tm_report *r, struct tm_bytes *out) {
-	int64_t lost = ask_losses(r, "SELECT sum(count) FROM loss WHERE kind NOT IN (" TM_LOSSES_OF_NO_EVENT ")");
+	int64_t lost = ask_losses(r, "SELECT sum(count) FROM loss WHERE kind NOT IN (" TM_LOSSES_OF_NO_EVENT ", " TM_LOSSES_THAT_FOLLOW ")");
 	int64_t others = ask_losses(r, "SELECT sum(count) FROM loss WHERE kind IN (" TM_LOSSES_OF_NO_EVENT ")\n"
 				       " AND kind NOT IN (" TM_LOSSES_OF_NOTHING ")");
 	int64_t cut = ask(r, "SELECT count(*) FROM trace WHERE cut_reason IS NOT NULL" TRACES_SHOWN, "id", ")");
@@ -499,12 +499,21 @@ static void tell_gaps(struct tm_report *r, struct tm_bytes *out) {
 	tm_html(out, "</p>");
 }
 
+static void tell_whole(struct tm_report *r, struct tm_bytes *out) {
+	int64_t odd = ask_losses(r, "SELECT sum(count) FROM loss WHERE kind IN (" TM_LOSSES_THAT_FOLLOW ")");
+	tm_html(out, "<p id=\"verdict-lost\"><strong>Complete.</strong> Nothing was lost: every call that could be seen is in these figures.");
+	if (odd > 0) {
+		tm_html(out, " ");
+		tm_html_count(out, odd, false);
+		tm_html(out, odd == 1 ? " does not fit the others. <a href=\"#lost\">What and why</a>" : " do not fit the others. <a href=\"#lost\">What and why</a>");
+	}
+	tm_html(out, "</p>");
+}
+
 static void tell_losses(struct tm_report *r, struct tm_bytes *out) {
 	if (has_gaps(r)) tell_gaps(r, out);
 	if (!is_complete(r)) tell_missing(r, out);
-	else if (!has_gaps(r))
-		tm_html(out, "<p id=\"verdict-lost\"><strong>Complete.</strong> Nothing was lost: every call that could be seen is in "
-			     "these figures.</p>");
+	else if (!has_gaps(r)) tell_whole(r, out);
 	if (!r->d->estimated) return;
 	tm_html(out, "<p class=\"warn\"><strong>Sampled.</strong> One allocation was recorded for each ");
 	tm_html_size(out, r->d->sample_bytes, false);

@@ -320,11 +320,13 @@ def lost_events_are_incomplete(t):
 @test
 def losses_of_no_event_are_told_apart(t):
     """The report's verdict counts as missing events what was an allocation or a free, and only that."""
-    for losses, wanted in (({}, "Nothing was lost"), ({"ring-full": 7}, "7 events are missing from these figures. "),
+    odd = "every call that could be seen is in these figures. 2 do not fit the others. What and why"
+    for losses, wanted in (({}, "is in these figures."), ({"odd": 2}, odd), ({"ring-full": 7}, "7 events are missing from these figures. "),
                            ({"records": 3}, "No allocation or free is known to be missing from these figures, but scopes, marks or the like are. "),
                            ({"records": 3, "gpu-records": 2, "no-ring": 1}, "1 event is missing from these figures, and scopes, marks or the like are. ")):
         trace = simple()
-        trace.events(1, [malloc(1_000_000, 0x1000, 7, trace.stack("main"))])
+        blocks, pairs = [malloc(1_000_000, 0x1000, 7, trace.stack("main"))], losses.pop("odd", 0)
+        trace.events(1, blocks + [free(1_100_000, 0x3000), malloc(1_200_000, 0x1000, 9, trace.stack("main"))] * bool(pairs))
         for kind, count in losses.items():
             trace.loss(1, 1, 1_500_000, kind, count, 0, "as the test wants it")
         db = database(t, finish(trace, t, exit=9_500_000, end=10_000_000))
