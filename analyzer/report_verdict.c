@@ -505,7 +505,8 @@ static void tell_whole(struct tm_report *r, struct tm_bytes *out) {
 	if (odd > 0) {
 		tm_html(out, " ");
 		tm_html_count(out, odd, false);
-		tm_html(out, odd == 1 ? " does not fit the others. <a href=\"#lost\">What and why</a>" : " do not fit the others. <a href=\"#lost\">What and why</a>");
+		tm_html(out, odd == 1 ? " does not fit the others. " : " do not fit the others. ");
+		tm_html(out, "<a href=\"#lost\">What and why</a>");
 	}
 	tm_html(out, "</p>");
 }

@@ -441,7 +441,7 @@ CREATE TABLE oom_site (
 
 -- What was live in one heap at an instant that was kept. Labels: start, exit, end (of the process; no exit where it ended by exec), peak (of this heap),
 -- process-peak (of the process over its root heaps; in those only), mark:NAME, baseline, and the program's own labels as it gave them (a label that
--- is one of these words or begins with mark: has snapshot: before it).
+-- is one of these words or begins with mark: has snapshot: before it). At start nothing is live yet, also where another tool's file has blocks from before.
 CREATE TABLE snapshot (
 	id         INTEGER PRIMARY KEY,
 	process_id INTEGER NOT NULL, -- process.id

@@ -239,8 +239,8 @@ LEFT JOIN scope_snapshot_packed p ON p.scope_id = i.scope_id AND p.heap_id = h.i
 WHERE i.peak_bytes IS NOT NULL;
 
 -- How sharp each peak is. second_*: the highest level that is a peak of its own: between it and the peak the level fell at least a tenth of the peak
--- below it; NULL: there is none. near_peak_duration_ns: how long the level was above nine tenths of the peak, to the width of the buckets of
--- memory_timeline (a two-thousandth of the run).
+-- below it; NULL: there is none. near_peak_duration_ns: how long the level was above nine tenths of the peak. Both are read from memory_timeline: of a
+-- peak in the same bucket (a two-thousandth of the run) as the highest one, or as a higher one of its own, nothing is known here.
 CREATE VIEW peak_shape AS
 WITH level AS (
 	SELECT l.process_id, l.heap_id, l.ts_ns, l.live_bytes, t.peak_ns, t.peak_bytes,
