@@ -19,6 +19,7 @@
 #define TEXT_MAX 2048u
 #define THREADS_MAX 65536u
 #define EPOCH_NS 1000000000000000000ll /* times above this are since 1970 */
+#define NOT_TOLD INT64_MIN             /* bytes of a memory event */
 
 enum row_kind { ROW_SCOPE, ROW_MEMORY, ROW_LAUNCH, ROW_ACTIVITY };
 
@@ -68,7 +69,8 @@ struct reader {
 	struct text host;
 	TM_ARRAY(struct lane) lanes;
 	struct tm_id_map lane_ids, process_ids, heap_ids;
-	uint64_t clipped, timeless; /* timeless: events that say when they were in no way that makes sense */
+	uint64_t clipped, timeless,
+		sizeless;    /* timeless: events that say when they were in no way that makes sense; sizeless: how much memory */
 	int64_t next_end_ns; /* no open scope ends before it */
 };
 
@@ -202,7 +204,7 @@ static int on_key(void *context, const unsigned char *data, size_t n) {
 static int kind_of(const struct event *e) {
 	bool spans = e->phase == 'X';
 	if (!e->has_ts) return -1;
-	if (text_is(&e->name, "[memory]")) return e->address && e->bytes ? ROW_MEMORY : -1;
+	if (text_is(&e->name, "[memory]")) return e->address && e->bytes && e->bytes != NOT_TOLD ? ROW_MEMORY : -1;
 	if (spans && (text_is(&e->category, "kernel") || text_is(&e->category, "gpu_memcpy") || text_is(&e->category, "gpu_memset")))
 		return ROW_ACTIVITY;
 	if (!spans || !e->has_tid) return -1;
@@ -217,6 +219,7 @@ static int keep_event(struct reader *r) {
 	struct event *e = &r->event;
 	int kind = kind_of(e);
 	r->timeless += !e->has_ts && (e->phase == 'X' || text_is(&e->name, "[memory]"));
+	r->sizeless += e->has_ts && text_is(&e->name, "[memory]") && e->bytes == NOT_TOLD;
 	if (kind < 0) return 1;
 	if (e->duration_ns < 0 || e->ts_ns > INT64_MAX - e->duration_ns) e->duration_ns = 0;
 	if (kind == ROW_LAUNCH) e->ts_ns += e->duration_ns;
@@ -248,7 +251,9 @@ static int on_map(void *context) {
 	r->last_given = r->given;
 	r->depth++;
 	if (r->in_events && r->depth == r->event_depth)
-		r->event = (struct event){ .device_id = -1, .allocated = -1, .reserved = -1, .device = -1, .stream = -1, .copied = -1 };
+		r->event = (struct event){
+			.bytes = NOT_TOLD, .device_id = -1, .allocated = -1, .reserved = -1, .device = -1, .stream = -1, .copied = -1
+		};
 	return 1;
 }
 
@@ -502,6 +507,7 @@ static int tell(struct reader *r) {
 	if (r->clipped)
 		tm_foreign_loss(r->t, 1, "overlapping-scope", r->clipped, 0,
 				"operators that outlive the one around them were closed with it");
+	if (r->sizeless) tm_foreign_loss(r->t, 1, "sizeless-event", r->sizeless, 0, "memory events whose size is missing or is no number");
 	if (r->timeless) tm_foreign_loss(r->t, 1, "timeless-event", r->timeless, 0, "events whose time is missing or is no number");
 	tm_foreign_note(r->t, 1, tm_text_of("torch.profiler gives no stacks to blocks; blocks older than the profile are unmatched frees"));
 	return tm_foreign_trace_finish(r->t, (uint64_t)(r->end_ns - r->first_ns));

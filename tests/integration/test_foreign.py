@@ -476,14 +476,17 @@ def kineto_malformed(t):
 
 @test
 def kineto_without_times(t):
-    """What says in no sensible way when it was is left out, and counted."""
-    events = [memory_event(1, 4096, 512, 512, 4096), memory_event("abc", 8192, 256, 768, 4096), memory_event(5, 4096, -512, 0, 4096),
+    """What says in no sensible way when it was, or how much memory, is left out, and counted. No bytes at all are no event."""
+    unsized = [memory_event(2, 64, 1, 1, 1), memory_event(3, 128, 1e30, 1, 1), memory_event(4, 256, 0, 1, 1)]
+    del unsized[0]["args"]["Bytes"]
+    events = unsized + [memory_event(1, 4096, 512, 512, 4096), memory_event("abc", 8192, 256, 768, 4096), memory_event(5, 4096, -512, 0, 4096),
               {"ph": "X", "name": "op", "pid": 7, "tid": 9, "dur": 1, "cat": "cpu_op"}]
     with open(t.path("trace"), "w", encoding="utf-8") as file:
         file.write(json.dumps({"traceEvents": events}).replace("}]}", '}, {"ph": "X", "name": "far", "ts": 1e300, "dur": 1, "pid": 7, "tid": 9, "cat": "cpu_op"}]}'))
     db = imported(t, t.path("trace"))
     t.equal(db.rows("select size_bytes, alloc_ns, free_ns from allocation"), [(512, 0, 4000)], "what has a time")
-    t.equal(db.rows("select kind, count, reason from loss"), [("timeless-event", 3, "events whose time is missing or is no number")], "what has none")
+    t.equal(db.rows("select kind, count, reason from loss"), [("sizeless-event", 2, "memory events whose size is missing or is no number"),
+                                                                 ("timeless-event", 3, "events whose time is missing or is no number")], "what has none")
 
 
 # --- the same recording again
