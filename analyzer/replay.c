@@ -370,9 +370,11 @@ static void remember_allocation(struct tm_actor *actor, struct tm_account *a, ui
 }
 
 /* The block belongs to what is open on its thread now. */
-static void put_in_scope(struct tm_replay *r, const struct tm_turn *turn, struct tm_account *a, struct tm_block *b) {
-	b->scope = tm_scope_allocate(&r->scopes, turn->thread, a, tm_account_amount(a, b->size_bytes)) & INT32_MAX;
+static struct tm_scope_lane *put_in_scope(struct tm_replay *r, const struct tm_turn *turn, struct tm_account *a, struct tm_block *b) {
+	struct tm_scope_lane *lane;
+	b->scope = tm_scope_allocate(&r->scopes, turn->thread, a, tm_account_amount(a, b->size_bytes), &lane) & INT32_MAX;
 	b->step_is_odd = a->ledger->scopes->step_number & 1;
+	return lane;
 }
 
 static void play_free(struct tm_replay *r, const struct tm_turn *turn, struct tm_actor *actor) {
@@ -392,8 +394,9 @@ static void play_alloc(struct tm_replay *r, const struct tm_turn *turn, struct t
 	make_block(r, turn, a, actor, &b);
 	if (r->failed || a->ledger->failed) return;
 	remember_allocation(actor, a, b.address);
-	if (a->ledger->scopes) put_in_scope(r, turn, a, &b);
+	struct tm_scope_lane *lane = a->ledger->scopes ? put_in_scope(r, turn, a, &b) : NULL;
 	tm_pairing_alloc(&a->pairing, &b, turn->thread);
+	if (lane) tm_scope_lane_allocates(lane, tm_account_amount(a, b.size_bytes).bytes);
 	if (a->pairing.failed) r->failed = true;
 	watch_waiting(r, a);
 }
@@ -431,7 +434,8 @@ static void play_map(struct tm_replay *r, const struct tm_turn *turn, struct tm_
 	if (r->failed || a->ledger->failed) return;
 	range.block.slack = TM_SLACK_UNKNOWN;
 	remember_allocation(actor, a, s->address);
-	if (a->ledger->scopes) put_in_scope(r, turn, a, &range.block);
+	struct tm_scope_lane *lane = a->ledger->scopes ? put_in_scope(r, turn, a, &range.block) : NULL;
+	if (lane) tm_scope_lane_allocates(lane, tm_account_amount(a, range.block.size_bytes).bytes);
 	block_allocated(a, &range.block, false);
 	if (a->gpu) tm_gpu_segment_begins(a, s->address, s->op == TM_FOREIGN_MAP_PIECE);
 	tm_ranges_insert(&actor->ledger->ranges, &range);

@@ -220,15 +220,16 @@ static struct tm_scope_use *use_of_part(struct tm_scopes *x, uint32_t *slot, str
 	return part ? tm_scope_use_of(x, part, a) : NULL;
 }
 
-uint32_t tm_scope_allocate(struct tm_scopes *x, uint32_t thread, struct tm_account *a, struct tm_amount amount) {
+uint32_t tm_scope_allocate(struct tm_scopes *x, uint32_t thread, struct tm_account *a, struct tm_amount amount,
+			   struct tm_scope_lane **lane) {
 	uint32_t slot = tm_scopes_top(x, thread);
 	struct tm_scope_heap *h = tm_scope_heap_of(a);
 	struct tm_scope_use *stacked = slot && h ? touch(x, tm_scope_at(x, slot), a) : NULL, *u = stacked;
 	if (u && is_cut(x, slot)) u = use_of_part(x, &slot, a);
+	*lane = u ? stacked->lane : NULL;
 	if (!u) return 0;
 	tm_amount_add(&u->self.allocated, amount);
 	tm_amount_add(&h->scoped.allocated, amount);
-	tm_scope_lane_allocates(stacked->lane, amount.bytes);
 	tm_scope_at(x, slot)->refs++;
 	return slot;
 }

@@ -262,6 +262,20 @@ def recursion_counts_once(t):
 
 
 @test
+def what_takes_the_place_of_a_live_block(t):
+    """The block that was there ends first: at no time were both live, nor is what another thread's free was stamped just before. 100 bytes in `inner`, never more."""
+    def events(trace):
+        outer, inner, main = trace.string("outer"), trace.string("inner"), trace.stack("main")
+        return [(1, [scope("scope_push", 1000, outer), malloc(1100, 0x1000, 70, main), scope("scope_push", 1200, inner),
+                     *(malloc(1300 + i, 0x1000, 100, main) for i in range(3)), malloc(2000, 0x9000, 500, main), scope("scope_end", 3000), scope("scope_end", 4000)]),
+                (2, [free(1990, 0x9000)])]
+    db = simple(t, events, threads=2)
+    t.equal(db.rows("select alloc_ns, free_ns from allocation where size_bytes = 500"), [(2000, 2000)], "what was freed at once")
+    t.equal(db.rows("select total_allocated_bytes, retained_bytes, peak_bytes, peak_own_bytes from scope_instance order by scope_id"),
+            [(870, 100, 100, 100), (800, 100, 100, 100)], "outer, inner")
+
+
+@test
 def frames_one_after_the_other(t):
     """Each begins before the last one ends: 1000 bytes and a millisecond or so of each, side by side in run, none inside another."""
     def events(trace):
