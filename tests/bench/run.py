@@ -538,27 +538,14 @@ def main():
         wanted = lambda section: re.search(options.only, section) or section == "programs" and is_of_programs(options, build, work)
         if not any(wanted(section) for section in SECTIONS):
             parser.error(f"--only={options.only} matches no section ({', '.join(SECTIONS)}) and no program ('programs NAME')")
+        of_tools, of_build = (report, build, work, every_tool, options), (report, build, work)
+        steps = {"pairs": (pairs, of_tools), "instructions": (counts, of_tools), "memory": (memory, of_tools), "scopes": (scopes, of_tools),
+                 "programs": (real_programs, of_tools), "starting": (starting, of_tools), "import": (reading, (*of_build, options)),
+                 "answers": (questions, of_build), "report": (looking, of_build), "benches": (own_benches, (report, build, options))}
         try:
-            if wanted("pairs"):
-                pairs(report, build, work, every_tool, options)
-            if wanted("instructions"):
-                counts(report, build, work, every_tool, options)
-            if wanted("memory"):
-                memory(report, build, work, every_tool, options)
-            if wanted("scopes"):
-                scopes(report, build, work, every_tool, options)
-            if wanted("programs"):
-                real_programs(report, build, work, every_tool, options)
-            if wanted("starting"):
-                starting(report, build, work, every_tool, options)
-            if wanted("import"):
-                reading(report, build, work, options)
-            if wanted("answers"):
-                questions(report, build, work)
-            if wanted("report"):
-                looking(report, build, work)
-            if wanted("benches"):
-                own_benches(report, build, options)
+            for section in filter(wanted, SECTIONS):
+                function, arguments = steps[section]
+                function(*arguments)
         finally:  # what was measured is worth having, whatever ended it
             print("\n" + report.targets.page())
     if options.results:
