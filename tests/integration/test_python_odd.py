@@ -368,6 +368,9 @@ def states_of_threads_that_others_have(t):
     for i, (python, library, home) in enumerate(with_libraries(t)):
         program = t.program(t.path("states.c"), *library, name=f"states{i}")
         for how, *options in (("borrow",), ("lose",), ("lose", "--stacks=fp"), ("lose", "--max-depth=1")):  # native stacks that are cut say less
+            if t.run([program, how], env={"PYTHONHOME": home}).status:
+                print(f"skipped: {python} aborts at '{how}' by itself, as debug builds do")
+                continue
             db = t.imported(t.record([program, how], UNNAMED, *options, env={"PYTHONHOME": home}))
             blocks = "SELECT count(*) FROM allocation a WHERE size_bytes = 200001"
             python_frame = "stack_id IN (WITH RECURSIVE inside(id) AS (SELECT s.id FROM stack s JOIN frame f ON f.id = s.frame_id WHERE f.kind = 'python' " \
