@@ -141,9 +141,8 @@ bool tm_foreign_is_nsight(const char *path) {
 		  !has_table(db, "allocation_packed") &&
 		  (has_table(db, memory_table) || has_table(db, call_table) || has_table(db, range_table) ||
 		   has_table(db, "TARGET_INFO_SESSION_START_TIME") || has_table(db, works[0].table) || has_table(db, works[2].table));
-	bool is_damaged = sqlite3_errcode(db) == SQLITE_CORRUPT; /* what it was cannot be told: who reads it says what is wrong */
 	sqlite3_close(db);
-	return is || is_damaged;
+	return is;
 }
 
 /* --- the calls that matter, and their stacks, as temporary tables with an index --- */

@@ -13,7 +13,7 @@
 int tm_foreign_read_heaptrack(struct tm_foreign *f, struct tm_foreign_trace *t, const char *path);
 int tm_foreign_read_snapshot(struct tm_foreign *f, struct tm_foreign_trace *t, const char *path);
 int tm_foreign_read_nsight(struct tm_foreign *f, struct tm_foreign_trace *t, const char *path);
-/* A database that Nsight Systems exported; an SQLite file is told by its tables. Or one that is damaged, which is told when it is read. */
+/* A database that Nsight Systems exported; an SQLite file is told by its tables. */
 bool tm_foreign_is_nsight(const char *path);
 int tm_foreign_read_kineto(struct tm_foreign *f, struct tm_foreign_trace *t, const char *path);
 

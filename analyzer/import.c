@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LARGE_BYTES (1 << 20)
@@ -248,6 +249,17 @@ static char *original_of(const struct sources *all, struct tm_import_source *s, 
 	return mode == TM_STORE_APPEND && access(database, F_OK) == 0 ? path_in_database(database, s) : NULL;
 }
 
+/* An SQLite file that is cut, or that something else has happened to. */
+static bool is_damaged_database(const char *path) {
+	struct stat status;
+	sqlite3 *db = NULL;
+	if (stat(path, &status) || !S_ISREG(status.st_mode)) return false; /* SQLite would wait for a pipe's writer */
+	bool is_damaged = sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL) == SQLITE_OK &&
+			  sqlite3_exec(db, "SELECT 1 FROM sqlite_schema LIMIT 1", NULL, NULL, NULL) == SQLITE_CORRUPT;
+	sqlite3_close(db);
+	return is_damaged;
+}
+
 /* Sees that it can be read; another tool's recording is translated. 0 or -1 with s->error set. */
 static int open_source(struct tm_import_source *s, const char *database) {
 	struct tm_reader r;
@@ -257,6 +269,8 @@ static int open_source(struct tm_import_source *s, const char *database) {
 	if (rc < 0 && tm_is_tidemark_database(s->path) > 0)
 		snprintf(s->error, sizeof s->error,
 			 "it is an imported database already ('tidemark summary' and the other commands read it as it is)");
+	else if (rc < 0 && kind == TM_FOREIGN_NONE && is_damaged_database(s->path))
+		snprintf(s->error, sizeof s->error, "it is an SQLite file, and damaged or cut: %s", sqlite3_errstr(SQLITE_CORRUPT));
 	if (kind == TM_FOREIGN_NONE) return rc;
 	s->foreign = calloc(1, sizeof *s->foreign);
 	if (!s->foreign) return snprintf(s->error, sizeof s->error, "out of memory"), -1;

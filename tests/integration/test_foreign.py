@@ -622,7 +622,7 @@ def nsight_hostile(t):
     with open(nsight(t, 2025, "cut"), "rb") as file:
         data = file.read()
     for size in (4096, 20000, len(data) // 2):
-        refused(t, data[:size], "cannot read it: database disk image is malformed", f"cut at {size}")
+        refused(t, data[:size], "(cannot read it|it is an SQLite file, and damaged or cut): database disk image is malformed", f"cut at {size}")
     for page in range(1, len(data) // 4096):
         damaged = data[:page * 4096] + b"\xff" * 4096 + data[(page + 1) * 4096:]
         with open(t.path("damaged"), "wb") as file:
