@@ -69,9 +69,9 @@ struct reader {
 	struct text host;
 	TM_ARRAY(struct lane) lanes;
 	struct tm_id_map lane_ids, process_ids, heap_ids;
-	uint64_t clipped, timeless,
-		sizeless;    /* timeless: events that say when they were in no way that makes sense; sizeless: how much memory */
-	int64_t next_end_ns; /* no open scope ends before it */
+	uint64_t clipped;
+	uint64_t timeless, sizeless; /* events that say in no way that makes sense when they were, or how much memory */
+	int64_t next_end_ns;         /* no open scope ends before it */
 };
 
 static int no_memory(struct reader *r) {

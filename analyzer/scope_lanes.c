@@ -146,7 +146,6 @@ static uint32_t topmost_gap(const struct tm_scope_lane *lane) {
 }
 
 void tm_scope_lane_allocates(struct tm_scope_lane *lane, uint64_t bytes) {
-	if (!lane) return; /* no scope is open, or there was no memory to put the use into it */
 	while (bytes && lane->sums[1].gap) {
 		uint32_t place = topmost_gap(lane);
 		uint64_t gap = at(lane, place).gap, eaten = bytes < gap ? bytes : gap;

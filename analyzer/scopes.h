@@ -282,7 +282,7 @@ static inline uint64_t tm_scope_row(const struct tm_scopes *x, uint32_t slot) {
 /* --- scope_totals.c: in a process that has scopes or steps (ledger->scopes) --- */
 
 /* The thread allocates in this heap now: its scope holds the block. Returns the scope's slot, and whose level rises with it once what the block takes the
- * place of is gone: tm_scope_lane_allocates(*lane) tells of that. */
+ * place of is gone: tm_scope_lane_allocates(*lane) tells of that; NULL: nobody's. */
 uint32_t tm_scope_allocate(struct tm_scopes *x, uint32_t thread, struct tm_account *a, struct tm_amount amount,
 			   struct tm_scope_lane **lane);
 /* The thread frees something in this heap now: returns its scope's slot, held. */
@@ -321,7 +321,7 @@ bool tm_scope_lane_put(struct tm_scope_lane *lane, struct tm_scope_use *u, uint6
 /* Its scope closes. heir: that of the scope around, if that has none in the lane; it opened in this epoch. */
 void tm_scope_lane_inherit(struct tm_scope_use *u, struct tm_scope_use *heir, uint64_t epoch);
 void tm_scope_lane_leave(struct tm_scope_use *u);
-/* The topmost allocates. NULL: nothing. */
+/* The topmost allocates. */
 void tm_scope_lane_allocates(struct tm_scope_lane *lane, uint64_t bytes);
 /* A block is freed that this one allocated; NULL: nothing. */
 void tm_scope_lane_frees(struct tm_scope_use *u, uint64_t bytes);

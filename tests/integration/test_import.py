@@ -333,7 +333,7 @@ def losses_of_no_event_are_told_apart(t):
         t.run([t.tidemark, "report", db.path, "-o", t.path("page.html"), "--force"], status=0)
         with open(t.path("page.html")) as page:
             said = re.sub("<[^>]*>", "", re.search('<p id="verdict-lost".*?</p>', page.read(), re.S)[0])
-        t.check(wanted in said, f"of {losses}: {said}")
+        t.check(wanted in said and ("do not fit" in said) == bool(pairs), f"of {losses}: {said}")
 
 
 @test
