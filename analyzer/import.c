@@ -21,7 +21,7 @@
 #define OFFSET_MAX_NS (1ull << 62) /* a century and a half between two traces is damage */
 #define RANKS_APART_NS 60000000000 /* ranks of one world begin within less */
 
-/* Every time in the database. */
+/* Every time in the database, but for gaps'. */
 static const struct {
 	const char *table, *columns[3];
 } times[] = {
@@ -78,6 +78,11 @@ static void move_times(struct tm_store *store, uint64_t by_ns) {
 				 (unsigned long long)by_ns);
 			tm_store_execute(store, sql);
 		}
+	/* Their times are part of their key: where one has moved, another may be still. Below 0 there is none. */
+	snprintf(sql, sizeof sql, "UPDATE coverage_gap SET start_ns = -1 - start_ns - %llu, end_ns = end_ns + %llu", (unsigned long long)by_ns,
+		 (unsigned long long)by_ns);
+	tm_store_execute(store, sql);
+	tm_store_execute(store, "UPDATE coverage_gap SET start_ns = -1 - start_ns");
 }
 
 /* The database's time 0 is the start of its earliest trace; when an earlier one is appended, everything in it moves. */

@@ -593,6 +593,38 @@ def many_traces(t):
 
 
 @test
+def appended_earlier_trace(t):
+    """Every time in the database moves where an earlier trace is appended, those of gaps too, one of which comes to stand where another stood: in all tables that have times,
+    the rows are those of an import at once."""
+    paths = []
+    for rank, start in ((0, 5_000_000), (1, 0)):
+        trace = Trace(start_unix_ns=10 ** 18 + start)
+        trace.process(1, pid=10 + rank, rank=rank, world_size=2)
+        trace.thread(1, process=1)
+        f = trace.stack("main", f"f{rank}")
+        trace.events(1, [malloc(1000, 0x1000, 10 + rank, f), text("stop", 2000), text("start", 3000), text("stop", 5_002_000), text("start", 5_003_000),
+                         malloc(5_004_000, 0x2000, 7, f)])
+        trace.sample(1, 1500, rss=1)
+        paths.append(finish(trace, t, exit=6_000_000, end=6_001_000, name=f"rank{rank}.tmk"))
+    db = database(t, paths[0])
+    kept = db.rows("select kind, start_ns, end_ns from coverage_gap order by start_ns")
+    t.equal(kept, [("stopped", 2000, 3000), ("stopped", 5_002_000, 5_003_000)], "gaps, before")
+    t.ask("import", paths[1], "-o", db.path, "--append", "--quiet")
+    t.equal(db.rows("select start_ns, end_ns from coverage_gap where process_id = 1 order by start_ns"), [(5_002_000, 5_003_000), (10_002_000, 10_003_000)], "and behind it")
+    db.connection.close()
+    whole = t.imported(*paths)
+    changed = sqlite3.connect(db.path)
+    tables = [name for name, in whole.rows("select name from sqlite_master where type = 'table' and name not like 'sqlite%'")]
+    times = {table: [r[1] for r in whole.rows(f"pragma table_info({table})") if r[1].endswith("_ns") and r[1] != "start_unix_ns"] for table in tables}
+    times = {table: ", ".join(columns) for table, columns in times.items() if columns}
+    t.check(len(times) > 30, "tables with times")
+    for table, columns in times.items():
+        query = f"select {columns} from {table} order by {columns}"
+        t.equal(changed.execute(query).fetchall(), whole.rows(query), f"{table}: appended or imported at once")
+    changed.close()
+
+
+@test
 def directory_and_refusals(t):
     """A directory's traces are found by content; a database is neither overwritten unasked nor left half-written."""
     os.mkdir(t.path("traces"))
