@@ -21,7 +21,7 @@
 #define EPOCH_NS 1000000000000000000ll /* times above this are since 1970 */
 #define NOT_TOLD INT64_MIN             /* bytes of a memory event */
 
-enum row_kind { ROW_SCOPE, ROW_MEMORY, ROW_LAUNCH, ROW_ACTIVITY };
+enum row_kind { ROW_SCOPE, ROW_MEMORY, ROW_LAUNCH, ROW_ACTIVITY = 3 };
 
 /* X(field, key): numbers of an event's args. */
 #define NUMBERS(X) \
@@ -201,18 +201,46 @@ static int on_key(void *context, const unsigned char *data, size_t n) {
 	return 1;
 }
 
+/* Before PyTorch 1.12 they had other names. */
+static const struct {
+	const char *name, *means;
+	enum row_kind kind;
+} categories[] = {
+	{ "", "", ROW_SCOPE },
+	{ "cpu_op", "cpu_op", ROW_SCOPE },
+	{ "Operator", "cpu_op", ROW_SCOPE },
+	{ "user_annotation", "user_annotation", ROW_SCOPE },
+	{ "cuda_runtime", "cuda_runtime", ROW_LAUNCH },
+	{ "cuda_driver", "cuda_driver", ROW_LAUNCH },
+	{ "Runtime", "cuda_runtime", ROW_LAUNCH },
+	{ "kernel", "kernel", ROW_ACTIVITY },
+	{ "Kernel", "kernel", ROW_ACTIVITY },
+	{ "gpu_memcpy", "gpu_memcpy", ROW_ACTIVITY },
+	{ "Memcpy", "gpu_memcpy", ROW_ACTIVITY },
+	{ "gpu_memset", "gpu_memset", ROW_ACTIVITY },
+	{ "Memset", "gpu_memset", ROW_ACTIVITY },
+};
+
+/* -1: nothing that is kept. */
+static int kind_of_span(const struct event *e) {
+	size_t i = 0, n = sizeof categories / sizeof *categories;
+	while (i < n && !text_is(&e->category, categories[i].name)) i++;
+	if (i == n) return -1;
+	if (categories[i].kind != ROW_ACTIVITY && !e->has_tid) return -1;
+	return categories[i].kind == ROW_LAUNCH && e->correlation <= 0 ? -1 : (int)categories[i].kind;
+}
+
 static int kind_of(const struct event *e) {
-	bool spans = e->phase == 'X';
 	if (!e->has_ts) return -1;
 	if (text_is(&e->name, "[memory]")) return e->address && e->bytes && e->bytes != NOT_TOLD ? ROW_MEMORY : -1;
-	if (spans && (text_is(&e->category, "kernel") || text_is(&e->category, "gpu_memcpy") || text_is(&e->category, "gpu_memset")))
-		return ROW_ACTIVITY;
-	if (!spans || !e->has_tid) return -1;
-	if (text_is(&e->category, "cuda_runtime") || text_is(&e->category, "cuda_driver")) return e->correlation > 0 ? ROW_LAUNCH : -1;
-	return text_is(&e->category, "cpu_op") || text_is(&e->category, "user_annotation") || text_is(&e->category, "Operator") ||
-			       !e->category.size
-		       ? ROW_SCOPE
-		       : -1;
+	return e->phase == 'X' ? kind_of_span(e) : -1;
+}
+
+/* By the name that it has now. */
+static const char *category_of_event(const struct event *e) {
+	for (size_t i = 0; i < sizeof categories / sizeof *categories; i++)
+		if (text_is(&e->category, categories[i].name)) return categories[i].means;
+	return "";
 }
 
 static int keep_event(struct reader *r) {
@@ -239,7 +267,7 @@ static int keep_event(struct reader *r) {
 	int count = (int)(sizeof values / sizeof *values);
 	for (int i = 0; i < count; i++) sqlite3_bind_int64(r->insert, i + 1, values[i]);
 	sqlite3_bind_text(r->insert, count + 1, e->name.data, (int)e->name.size, SQLITE_STATIC);
-	sqlite3_bind_text(r->insert, count + 2, e->category.data, (int)e->category.size, SQLITE_STATIC);
+	sqlite3_bind_text(r->insert, count + 2, category_of_event(e), -1, SQLITE_STATIC);
 	bool done = sqlite3_step(r->insert) == SQLITE_DONE;
 	sqlite3_reset(r->insert);
 	if (!done) store_failed(r);
@@ -476,11 +504,11 @@ static int tell_row(struct reader *r, sqlite3_stmt *row) {
 	return 0;
 }
 
-static int64_t first_time(struct reader *r) {
+/* 0: there are no such rows. */
+static int64_t first_of(struct reader *r, const char *sql) {
 	sqlite3_stmt *row = NULL;
 	int64_t first = 0;
-	if (sqlite3_prepare_v2(r->db, "SELECT min(ts) FROM event", -1, &row, NULL) == SQLITE_OK && sqlite3_step(row) == SQLITE_ROW)
-		first = sqlite3_column_int64(row, 0);
+	if (sqlite3_prepare_v2(r->db, sql, -1, &row, NULL) == SQLITE_OK && sqlite3_step(row) == SQLITE_ROW) first = sqlite3_column_int64(row, 0);
 	sqlite3_finalize(row);
 	return first;
 }
@@ -488,22 +516,19 @@ static int64_t first_time(struct reader *r) {
 static int tell(struct reader *r) {
 	sqlite3_stmt *row = NULL;
 	int rc = 0, step = SQLITE_DONE;
-	r->first_ns = r->end_ns = first_time(r);
+	r->first_ns = r->end_ns = first_of(r, "SELECT min(ts) FROM event");
 	r->next_end_ns = INT64_MAX;
 	if (r->base_ns > 0 && r->first_ns >= 0) tm_foreign_info_number(r->t, "start_unix_ns", (uint64_t)r->base_ns + (uint64_t)r->first_ns);
 	else if (r->first_ns > EPOCH_NS) tm_foreign_info_number(r->t, "start_unix_ns", (uint64_t)r->first_ns);
 	if (sqlite3_prepare_v2(r->db, "SELECT * FROM event ORDER BY ts, kind, duration DESC, rowid", -1, &row, NULL) != SQLITE_OK)
 		rc = store_failed(r);
-	/* The first process is that of the operators and blocks; what devices did is put down to it. */
-	while (!rc && !r->t->failed && (step = sqlite3_step(row)) == SQLITE_ROW) {
-		if (!r->t->processes && sqlite3_column_int(row, 1) == ROW_ACTIVITY) process_of(r, 0);
-		rc = tell_row(r, row);
-	}
+	/* The first process is that of the operators and blocks, also where a device was at work before them; what devices did is put down to it. */
+	process_of(r, first_of(r, "SELECT pid FROM event WHERE kind <> 3 ORDER BY ts, kind, duration DESC, rowid LIMIT 1"));
+	while (!rc && !r->t->failed && (step = sqlite3_step(row)) == SQLITE_ROW) rc = tell_row(r, row);
 	if (!rc && step != SQLITE_DONE && !r->t->failed) rc = store_failed(r);
 	sqlite3_finalize(row);
 	if (rc || r->t->failed) return -1;
 	close_before(r, INT64_MAX);
-	if (!r->t->processes) process_of(r, 0);
 	if (r->clipped)
 		tm_foreign_loss(r->t, 1, "overlapping-scope", r->clipped, 0,
 				"operators that outlive the one around them were closed with it");

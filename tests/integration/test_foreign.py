@@ -415,6 +415,28 @@ def kineto_devices(t):
 
 
 @test
+def kineto_of_a_busy_device(t):
+    """A kernel that was launched before the profile runs when it begins, and comes first in time: it is no process of its own. Before 1.12 the categories had other names."""
+    for name, kernel, copy, fill, runtime, operator in (("now", "kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cpu_op"),
+                                                        ("old", "Kernel", "Memcpy", "Memset", "Runtime", "Operator")):
+        device = {"pid": 0, "tid": 7}
+        events = [{"ph": "X", "cat": kernel, "name": "warm", "ts": 10, "dur": 5, "args": {"device": 0, "stream": 7, "correlation": 3}, **device},
+                  kineto_event("X", "step", 100, dur=100, cat=operator), memory_event(110, 4096, 512, 512, 4096),
+                  kineto_event("X", "cudaLaunchKernel", 120, dur=5, cat=runtime, args={"correlation": 77}),
+                  {"ph": "X", "cat": kernel, "name": "sgemm", "ts": 126, "dur": 10, "args": {"device": 0, "stream": 7, "correlation": 77}, **device},
+                  {"ph": "X", "cat": copy, "name": "Memcpy DtoH (Device -> Pageable)", "ts": 140, "dur": 2, "args": {"device": 0, "stream": 7, "bytes": 4000}, **device},
+                  {"ph": "X", "cat": fill, "name": "Memset (Device)", "ts": 150, "dur": 1, "args": {"device": 0, "stream": 7, "bytes": 64}, **device}]
+        with open(t.path(name), "w", encoding="utf-8") as file:
+            json.dump({"traceEvents": events}, file)
+        db = t.imported(t.path(name))
+        t.equal(db.rows("select id, pid from process"), [(1, 7)], f"processes, {name}")
+        t.equal(db.rows("select g.process_id, g.kind, g.direction, g.name, g.start_ns, g.launch_ns, s.name from gpu_activity g left join scope s on s.id = g.scope_id order by g.start_ns"),
+                [(1, "kernel", None, "warm", 0, None, None), (1, "kernel", None, "sgemm", 116000, 115000, "step"),
+                 (1, "memcpy", "d2h", "Memcpy DtoH (Device -> Pageable)", 130000, None, None), (1, "memset", None, "Memset (Device)", 140000, None, None)], f"work, {name}")
+        t.equal(db.rows("select s.name, s.category from scope s where s.id > 0"), [("step", "torch.op")], f"scopes, {name}")
+
+
+@test
 def kineto_of_old_versions(t):
     """Before 1.10 PyTorch did not say what its allocator held: nobody knows, and it is not 0."""
     event = memory_event(2, 4096, 1000, 0, 0)
