@@ -51,7 +51,7 @@ FUZZ_REPLAYS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/*.c) tests/integration/big_trace.c)
 TEST_PROGRAMS := $(UNIT_TESTS) $(FUZZ_REPLAYS) $(patsubst %.c,$(BUILD)/%,$(wildcard tests/integration/*.c))
 # What reads a trace, once more, for a library.
-EXTENSION_OBJECTS := $(patsubst %.c,$(BUILD)/obj/pic/%.o,analyzer/extension/tidemark_vtab.c analyzer/reader.c analyzer/catalog.c analyzer/stacks_ahead.c $(wildcard schema/*.c))
+EXTENSION_OBJECTS := $(patsubst %.c,$(BUILD)/obj/pic/%.o,analyzer/extension/tidemark_vtab.c analyzer/reader.c analyzer/catalog.c analyzer/stacks_ahead.c analyzer/id_map.c $(wildcard schema/*.c))
 OUTPUTS := $(BUILD)/bin/tidemark $(BUILD)/bin/tidemark-record $(BUILD)/lib/libtidemark.so $(BUILD)/lib/tidemark_vtab.so
 # `make -j deps check`: nothing is compiled before what it needs is installed.
 FIRST := $(filter deps,$(MAKECMDGOALS))

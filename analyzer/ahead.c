@@ -79,8 +79,8 @@ static bool ids_are_sound(const struct tm_catalog *c, const struct tm_segment *s
 }
 
 /* The process of a thread, 0: there is no such thread. */
-static uint32_t process_of(const struct tm_catalog *c, uint64_t thread) {
-	return thread && thread <= c->threads.count && c->threads.items[thread - 1].defined ? c->threads.items[thread - 1].process : 0;
+static uint32_t process_of(const struct tm_catalog *c, uint32_t thread) {
+	return thread ? c->threads.items[thread - 1].process : 0;
 }
 
 static uint64_t bounded(uint64_t value, uint64_t limit) {
@@ -190,10 +190,10 @@ static int append_steps(const struct tm_catalog *c, const struct tm_stack_ids *s
 	return rc == -2 ? TM_AHEAD_NO_MEMORY : rc ? TM_AHEAD_DAMAGED : TM_AHEAD_BATCH;
 }
 
-static int add_segment(struct tm_batch *b, uint64_t thread, size_t first) {
+static int add_segment(struct tm_batch *b, uint32_t thread, size_t first) {
 	struct tm_batch_segment *segment = tm_array_push(&b->segments);
 	if (!segment) return TM_AHEAD_NO_MEMORY;
-	*segment = (struct tm_batch_segment){ .batch = b, .thread = (uint32_t)thread, .first = first, .count = b->steps.count - first };
+	*segment = (struct tm_batch_segment){ .batch = b, .thread = thread, .first = first, .count = b->steps.count - first };
 	return TM_AHEAD_BATCH;
 }
 
@@ -204,11 +204,11 @@ static int decode_segment(const struct tm_catalog *c, const struct tm_stack_ids 
 	bool ended;
 	size_t first = b->steps.count;
 	int rc = tm_decode_begin(decoder, payload, &all);
-	uint32_t process = process_of(c, all.thread);
+	uint32_t thread = tm_catalog_thread_of(c, all.thread), process = process_of(c, thread);
 	if (rc == -2 || !tm_array_reserve(&b->steps, first + 2 * all.count)) return TM_AHEAD_NO_MEMORY;
 	if (rc || !process) return TM_AHEAD_DAMAGED;
 	if ((rc = append_steps(c, stacks, decoder, b, process, SIZE_MAX, &ended)) != TM_AHEAD_BATCH || b->steps.count == first) return rc;
-	return add_segment(b, all.thread, first);
+	return add_segment(b, thread, first);
 }
 
 static int decode_segments(struct tm_batch *b, const struct tm_catalog *c, const struct tm_stack_ids *stacks, struct tm_decoder *decoder,
@@ -245,11 +245,11 @@ static bool hand_over(struct tm_ahead *a, struct tm_batch *b, int result) {
 /* Hands over a segment's next steps; TM_AHEAD_END behind the last ones, or if nobody wants more. */
 static int decode_piece(struct tm_ahead *a, const struct tm_segment *all, uint64_t watermark_ns) {
 	struct tm_batch *b = new_batch(a, TM_AHEAD_PIECES_OUT_MAX);
-	uint32_t process = process_of(a->catalog, all->thread);
+	uint32_t thread = tm_catalog_thread_of(a->catalog, all->thread), process = process_of(a->catalog, thread);
 	bool ended = false;
 	if (!b || !tm_array_reserve(&b->steps, TM_AHEAD_PIECE_STEPS + 2 * TM_DECODE_EVENTS)) return free_batch(b), TM_AHEAD_NO_MEMORY;
 	int rc = process ? append_steps(a->catalog, a->stacks, a->decoder, b, process, TM_AHEAD_PIECE_STEPS, &ended) : TM_AHEAD_DAMAGED;
-	if (rc == TM_AHEAD_BATCH && b->steps.count) rc = add_segment(b, all->thread, 0);
+	if (rc == TM_AHEAD_BATCH && b->steps.count) rc = add_segment(b, thread, 0);
 	if (rc != TM_AHEAD_BATCH) return free_batch(b), rc;
 	b->open_segments = b->segments.count;
 	b->watermark_ns = watermark_ns;

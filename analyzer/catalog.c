@@ -6,7 +6,9 @@
 #include <stdio.h>
 
 #define ID_GAP_MAX 4096       /* ids count up by one; a few that were skipped do no harm, many would cost memory */
+#define ID_GAPS_MAX (1u << 18)      /* in all */
 #define AHEAD_FILE_BYTES (1u << 20) /* a smaller trace is not worth a thread */
+#define UUID_BYTES 16
 #define CHUNKS_PEEKED 64      /* the first process stands near the beginning */
 #define TIME_MAX (1ull << 60) /* 36 years: later is damage that a checksum cannot see */
 
@@ -18,6 +20,7 @@ struct walk {
 	void *context;
 	struct tm_stacks stacks; /* of the chunk that is read; its memory serves all of them */
 	struct tm_stacks_ahead *ahead; /* NULL: there is none */
+	uint64_t skipped;              /* ids */
 	int failed;              /* enum tm_catalog_result, 0 so far */
 };
 
@@ -39,12 +42,19 @@ static uint64_t keep_time(struct walk *w, struct tm_cursor *body, uint64_t ns) {
 	return ns;
 }
 
+/* Is it an id of those that come next, or was it there before? */
+static bool is_in_order(struct walk *w, uint64_t id, size_t count) {
+	if (!id || id > count + ID_GAP_MAX) return false;
+	if (id > count) w->skipped += id - count - 1;
+	return w->skipped <= ID_GAPS_MAX;
+}
+
 #define KNOWN(array, id) ((id) && (id) <= (array)->count && (array)->items[(id)-1].defined)
 /* The item of this id, made if it is new; NULL: the id is out of order (body->bad), or out of memory (w->failed). */
 #define SLOT(w, body, array, id) \
-	(!(id) || (id) > (array)->count + ID_GAP_MAX ? ((body)->bad = true, NULL) \
-	 : tm_array_extend(array, (id))              ? &(array)->items[(id)-1] \
-						     : (no_memory(w), NULL))
+	(!is_in_order(w, id, (array)->count) ? ((body)->bad = true, NULL) \
+	 : tm_array_extend(array, (id))      ? &(array)->items[(id)-1] \
+					     : (no_memory(w), NULL))
 #define KEEP(w, array, ...) \
 	do { \
 		__typeof__((array)->items) kept_ = tm_array_push(array); \
@@ -56,8 +66,11 @@ static void process_or_none(struct walk *w, struct tm_cursor *body, uint64_t pro
 	if (process && !KNOWN(&w->c->processes, process)) body->bad = true;
 }
 
-static void thread_or_none(struct walk *w, struct tm_cursor *body, uint64_t thread) {
-	if (thread && !KNOWN(&w->c->threads, thread)) body->bad = true;
+/* The number of a thread; 0 for the id 0, and for one that is not known, which is damage. */
+static uint32_t thread_or_none(struct walk *w, struct tm_cursor *body, uint64_t id) {
+	uint32_t thread = tm_catalog_thread_of(w->c, id);
+	if (id && !thread) body->bad = true;
+	return thread;
 }
 
 static void take_info(struct walk *w, struct tm_cursor *body) {
@@ -67,7 +80,7 @@ static void take_info(struct walk *w, struct tm_cursor *body) {
 
 static void take_string(struct walk *w, struct tm_cursor *body) {
 	struct tm_string r = tm_get_string_record(body);
-	if (!r.id || r.id > w->c->strings.count + ID_GAP_MAX) body->bad = true;
+	if (!is_in_order(w, r.id, w->c->strings.count)) body->bad = true;
 	if (body->bad) return;
 	if (!tm_array_extend(&w->c->strings, r.id)) no_memory(w);
 	else w->c->strings.items[r.id - 1] = keep_text(w, r.bytes);
@@ -119,24 +132,28 @@ static void take_thread_start(struct walk *w, struct tm_cursor *body) {
 	struct tm_thread_start r = tm_get_thread_start(body);
 	keep_time(w, body, r.start_ns);
 	if (!KNOWN(&w->c->processes, r.process)) body->bad = true;
-	struct tm_catalog_thread *t = body->bad ? NULL : SLOT(w, body, &w->c->threads, r.id);
-	if (!t || t->defined) return;
-	*t = (struct tm_catalog_thread){
-		.defined = true, .process = (uint32_t)r.process, .tid = r.tid, .start_ns = r.start_ns, .end_ns = TM_NEVER
-	};
+	if (!r.id || w->c->threads.count == UINT32_MAX) body->bad = true;
+	if (body->bad) return;
+	uint64_t *number = tm_id_map_put(&w->c->thread_numbers, r.id, 0);
+	if (!number) no_memory(w);
+	if (!number || *number) return;
+	*number = w->c->threads.count + 1;
+	KEEP(w, &w->c->threads, { .process = (uint32_t)r.process, .tid = r.tid, .start_ns = r.start_ns, .end_ns = TM_NEVER });
 }
 
 static void take_thread_end(struct walk *w, struct tm_cursor *body) {
 	struct tm_thread_end r = tm_get_thread_end(body);
 	keep_time(w, body, r.ns);
-	if (!KNOWN(&w->c->threads, r.thread)) body->bad = true;
-	if (!body->bad) w->c->threads.items[r.thread - 1].end_ns = r.ns;
+	uint32_t thread = tm_catalog_thread_of(w->c, r.thread);
+	if (!thread) body->bad = true;
+	if (!body->bad) w->c->threads.items[thread - 1].end_ns = r.ns;
 }
 
 static void take_thread_name(struct walk *w, struct tm_cursor *body) {
 	struct tm_thread_name r = tm_get_thread_name(body);
-	if (!KNOWN(&w->c->threads, r.thread)) body->bad = true;
-	if (!body->bad) w->c->threads.items[r.thread - 1].name = keep_text(w, r.name);
+	uint32_t thread = tm_catalog_thread_of(w->c, r.thread);
+	if (!thread) body->bad = true;
+	if (!body->bad) w->c->threads.items[thread - 1].name = keep_text(w, r.name);
 }
 
 static void take_module_load(struct walk *w, struct tm_cursor *body) {
@@ -165,7 +182,7 @@ static void take_module_unload(struct walk *w, struct tm_cursor *body) {
 
 static void take_heap(struct walk *w, struct tm_cursor *body) {
 	struct tm_heap r = tm_get_heap(body);
-	if (!KNOWN(&w->c->processes, r.process) || (r.parent && !KNOWN(&w->c->heaps, r.parent))) body->bad = true;
+	if (!KNOWN(&w->c->processes, r.process) || (r.parent && (r.parent >= r.id || !KNOWN(&w->c->heaps, r.parent)))) body->bad = true;
 	struct tm_catalog_heap *h = body->bad ? NULL : SLOT(w, body, &w->c->heaps, r.id);
 	if (!h || h->defined) return;
 	*h = (struct tm_catalog_heap){ .defined = true,
@@ -215,17 +232,17 @@ static void take_oom(struct walk *w, struct tm_cursor *body) {
 
 static void take_device(struct walk *w, struct tm_cursor *body) {
 	struct tm_device r = tm_get_device(body);
-	if (!KNOWN(&w->c->processes, r.process)) body->bad = true;
+	if (!KNOWN(&w->c->processes, r.process) || (r.uuid.size && r.uuid.size != UUID_BYTES)) body->bad = true;
 	if (!body->bad)
 		KEEP(w, &w->c->devices, { (uint32_t)r.process, r.device, r.total_bytes, keep_text(w, r.uuid), keep_text(w, r.name) });
 }
 
 static void take_mark(struct walk *w, struct tm_cursor *body) {
 	struct tm_mark r = tm_get_mark(body);
-	thread_or_none(w, body, r.thread);
+	uint32_t thread = thread_or_none(w, body, r.thread);
 	keep_time(w, body, r.ns);
 	if (!KNOWN(&w->c->processes, r.process)) body->bad = true;
-	if (!body->bad) KEEP(w, &w->c->marks, { r.ns, (uint32_t)r.process, (uint32_t)r.thread, keep_text(w, r.name) });
+	if (!body->bad) KEEP(w, &w->c->marks, { r.ns, (uint32_t)r.process, thread, keep_text(w, r.name) });
 }
 
 static void take_note(struct walk *w, struct tm_cursor *body) {
@@ -238,11 +255,10 @@ static void take_note(struct walk *w, struct tm_cursor *body) {
 static void take_loss(struct walk *w, struct tm_cursor *body) {
 	struct tm_loss r = tm_get_loss(body);
 	process_or_none(w, body, r.process);
-	thread_or_none(w, body, r.thread);
+	uint32_t thread = thread_or_none(w, body, r.thread);
 	keep_time(w, body, r.ns);
 	if (!body->bad)
-		KEEP(w, &w->c->losses,
-		     { (uint32_t)r.process, (uint32_t)r.thread, r.count, r.bytes, keep_text(w, r.kind), keep_text(w, r.reason) });
+		KEEP(w, &w->c->losses, { (uint32_t)r.process, thread, r.count, r.bytes, keep_text(w, r.kind), keep_text(w, r.reason) });
 }
 
 static void take_alert(struct walk *w, struct tm_cursor *body) {
@@ -468,6 +484,7 @@ int tm_catalog_take(struct tm_catalog *c, struct tm_reader *r, const struct tm_c
 void tm_catalog_release(struct tm_catalog *c) {
 	tm_array_release(&c->processes);
 	tm_array_release(&c->threads);
+	tm_id_map_release(&c->thread_numbers);
 	tm_array_release(&c->modules);
 	tm_array_release(&c->heaps);
 	tm_array_release(&c->frames);
@@ -492,6 +509,11 @@ uint64_t tm_catalog_stopped_ns(const struct tm_catalog *c) {
 		if (!n->process && tm_is_note(n->kind, TM_NOTE_STOPPED_BY_SIZE) && n->ns < stopped_ns) stopped_ns = n->ns;
 	}
 	return stopped_ns;
+}
+
+uint32_t tm_catalog_thread_of(const struct tm_catalog *c, uint64_t id) {
+	const uint64_t *number = tm_id_map_find(&c->thread_numbers, id, 0);
+	return number ? (uint32_t)*number : 0;
 }
 
 const struct tm_catalog_oom *tm_catalog_oom_of(const struct tm_catalog *c, uint64_t id) {

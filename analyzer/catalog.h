@@ -6,12 +6,14 @@
  * Owns:     all of it; texts are copies.
  * Memory:   follows the stack tree and the names, not the events. Samples are handed out as they are read.
  * Threads:  one of its own while a large file is read, which decodes the stack tree ahead (stacks_ahead.c).
- * Ids:      a thing with id n is item n - 1 of its array; `defined` is false for an id that the file skipped.
+ * Ids:      a thing with id n is item n - 1 of its array; `defined` is false for an id that the file skipped. Threads have numbers without gaps
+ *           instead, 1 for the first in the file, and so have marks and losses of theirs: of a server's a bounded file skips as many as have ended.
  */
 #ifndef TIDEMARK_ANALYZER_CATALOG_H
 #define TIDEMARK_ANALYZER_CATALOG_H
 
 #include "../schema/array.h"
+#include "id_map.h"
 #include "reader.h"
 #include "text_store.h"
 
@@ -29,7 +31,6 @@ struct tm_catalog_process {
 };
 
 struct tm_catalog_thread {
-	bool defined;
 	uint32_t process;
 	uint64_t tid, start_ns, end_ns; /* end_ns: TM_NEVER unknown */
 	struct tm_text name;
@@ -112,7 +113,8 @@ struct tm_catalog {
 	uint64_t sample_bytes, start_unix_ns, page_bytes; /* from info; start_unix_ns 0 unknown */
 	uint64_t window_start_ns; /* from info: of the events before it only those are there whose blocks were live then; 0: all are there */
 	TM_ARRAY(struct tm_catalog_process) processes;
-	TM_ARRAY(struct tm_catalog_thread) threads;
+	TM_ARRAY(struct tm_catalog_thread) threads; /* tm_catalog_thread_of() */
+	struct tm_id_map thread_numbers;
 	TM_ARRAY(struct tm_catalog_module) modules;
 	TM_ARRAY(struct tm_catalog_heap) heaps;
 	TM_ARRAY(struct tm_catalog_frame) frames;
@@ -176,6 +178,8 @@ struct tm_trace_reach tm_catalog_reach(const char *path);
 
 /* When the recording stopped while the program ran on, as it had reached its largest size; TM_NEVER: it did not. */
 uint64_t tm_catalog_stopped_ns(const struct tm_catalog *c);
+/* The number of the thread that has this id in the trace: it is item number - 1. 0: there is none. */
+uint32_t tm_catalog_thread_of(const struct tm_catalog *c, uint64_t id);
 /* NULL: there is none of that id. */
 const struct tm_catalog_oom *tm_catalog_oom_of(const struct tm_catalog *c, uint64_t id);
 /* Were events of this process lost? */

@@ -126,9 +126,8 @@ static void write_threads(const struct tm_import_rows *w) {
 					     "INSERT INTO thread(id, process_id, tid, name, start_ns, end_ns) VALUES(?,?,?,?,?,?)");
 	for (size_t i = 0; i < c->threads.count; i++) {
 		const struct tm_catalog_thread *t = &c->threads.items[i];
-		if (t->defined)
-			tm_store_row(w->store, row, "nnNTNN", w->replay->bases.thread + i + 1, w->replay->bases.process + t->process,
-				     id_or_null(0, t->tid), t->name, shifted(w, t->start_ns), shifted(w, t->end_ns));
+		tm_store_row(w->store, row, "nnNTNN", w->replay->bases.thread + i + 1, w->replay->bases.process + t->process,
+			     id_or_null(0, t->tid), t->name, shifted(w, t->start_ns), shifted(w, t->end_ns));
 	}
 	sqlite3_finalize(row);
 }

@@ -853,7 +853,6 @@ int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const 
 							      catalog->processes.items[i].world);
 	}
 	for (size_t i = 0; i < catalog->threads.count; i++) {
-		if (!catalog->threads.items[i].defined) continue;
 		r->actors[i].ledger = &r->ledgers[catalog->threads.items[i].process - 1];
 		r->actors[i].ledger->threads++;
 	}

@@ -14,7 +14,7 @@ static int compare_ends(const void *a, const void *b) {
 /* A thread that ends while its process leaves ends with it. */
 static bool ends_alone(const struct tm_catalog *c, const struct tm_catalog_thread *t) {
 	const struct tm_catalog_process *p = &c->processes.items[t->process - 1];
-	if (!t->defined || t->end_ns == TM_NEVER) return false;
+	if (t->end_ns == TM_NEVER) return false;
 	return t->end_ns < p->exit_ns && !(p->ended && t->end_ns >= p->end_ns);
 }
 
@@ -34,7 +34,7 @@ static bool list_forks(struct tm_scopes *x) {
 static bool list_ends(struct tm_scopes *x) {
 	const struct tm_catalog *c = x->catalog;
 	for (size_t i = 0; i < c->threads.count; i++) {
-		if (!c->threads.items[i].defined || !ends_alone(c, &c->threads.items[i])) continue;
+		if (!ends_alone(c, &c->threads.items[i])) continue;
 		struct tm_scope_thread_end *e = tm_array_push(&x->ends);
 		if (!e) return false;
 		*e = (struct tm_scope_thread_end){ c->threads.items[i].end_ns, (uint32_t)i + 1, 0 };

@@ -242,9 +242,9 @@ static int column(sqlite3_vtab_cursor *base, sqlite3_context *out, int n) {
 	unsigned class = TM_OP_CLASS(e->op);
 	bool makes = class == TM_CLASS_ALLOC || class == TM_CLASS_REALLOC || class == TM_CLASS_MAP || class == TM_CLASS_REMAP;
 	bool gives = class == TM_CLASS_FREE || class == TM_CLASS_REALLOC || class == TM_CLASS_UNMAP || class == TM_CLASS_REMAP;
-	bool is_known = c->segment.thread && c->segment.thread <= catalog->threads.count;
+	uint32_t thread = tm_catalog_thread_of(catalog, c->segment.thread);
 	switch (n) {
-	case PROCESS: put_number(out, is_known, is_known ? catalog->threads.items[c->segment.thread - 1].process : 0); break;
+	case PROCESS: put_number(out, thread, thread ? catalog->threads.items[thread - 1].process : 0); break;
 	case THREAD: put_number(out, true, c->segment.thread); break;
 	case TS: put_number(out, true, e->time_ns); break;
 	case BEGIN: put_number(out, true, e->begin_ns); break;

@@ -15,7 +15,7 @@ import sys
 import time
 
 from tidemark_test import main, test
-from trace_writer import (EXECED, FORKED, PYTHON, UNRECORDED, Trace, free, malloc, mark, mmap, mremap, munmap, realloc, text)
+from trace_writer import (EXECED, FORKED, PYTHON, UNRECORDED, Trace, free, malloc, mark, mmap, mremap, munmap, realloc, text, v as varint)
 
 
 def simple(**info):
@@ -590,6 +590,41 @@ def many_traces(t):
         query = f"select {columns} from {table} order by {columns}"
         t.equal(changed.execute(query).fetchall(), whole.rows(query), f"{table}: appended or imported at once")
     changed.close()
+
+
+@test
+def threads_that_a_bounded_file_left_out(t):
+    """Of a server with a thread for each connection a bounded file has the first and the latest ones, and ids between them are missing, however many."""
+    trace = Trace(window_start_ns=500)
+    trace.process(1, pid=10)
+    for id in (1, 3_000_000_000, 3_000_000_004):
+        trace.thread(id, process=1, tid=id % 1000 + 1, start=100)
+    f = trace.stack("main", "f")
+    trace.segments([(3_000_000_004, [malloc(1000, 0x1000, 5, f)]), (1, [malloc(1100, 0x2000, 6, f), free(1200, 0x1000)]), (3_000_000_000, [mark(1300, trace.string("here"))])])
+    trace.loss(1, 3_000_000_000, 1400, "ring-full", 3, 30, "full")
+    db = database(t, finish(trace, t))
+    t.equal(db.rows("select id, tid from thread order by id"), [(1, 2), (2, 1), (3, 5)], "threads")
+    t.equal(db.rows("select size_bytes, thread_id, free_thread_id from allocation order by alloc_ns"), [(5, 3, 1), (6, 1, None)], "blocks")
+    t.equal(db.rows("select name, thread_id from mark"), [("here", 2)], "marks")
+    t.equal(db.rows("select kind, thread_id from loss"), [("ring-full", 2)], "losses")
+    t.equal(db.rows("select tid, live_bytes from thread_peak order by tid"), [(2, 6), (5, 5)], "peaks")
+
+
+@test
+def ids_that_cannot_be(t):
+    """A heap that lies in one of a higher id, a device's name of another length, ids that are skipped by the thousand: the trace ends before the chunk."""
+    def heaps(trace):
+        trace.heap(2, 1, "outer", "host")
+        trace.heap(1, 1, "inner", "host", parent=2)
+    def strings(trace):
+        for n in range(1, 80):
+            trace.meta(trace.record(2, varint(4000 * n) + b"\x01a"))
+    for what, damage in (("heap", heaps), ("uuid", lambda trace: trace.device(1, 0, uuid=b"u" * 17)), ("ids", strings)):
+        trace = simple()
+        trace.events(1, [malloc(1000, 0x1000, 10, trace.stack("main"))])
+        damage(trace)
+        path = finish(trace, t, name=f"{what}.tmk")
+        t.check("a chunk's content is damaged" in t.ask("import", path, "-o", t.path(f"{what}.db"), status=0).errors, f"{what}: nothing was said")
 
 
 @test
