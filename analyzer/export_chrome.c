@@ -437,11 +437,14 @@ static void write_counters(struct chrome *c, const char *category, const char *k
 	"FROM (SELECT t.*, lead(t.ts_ns) OVER (PARTITION BY " of " ORDER BY t.ts_ns) AS next_ns FROM " table " AS t)"
 #define IN_WINDOW(row) row ".ts_ns <= k.to_ns AND (" row ".ts_ns >= k.from_ns OR " row ".next_ns > k.from_ns)\n"
 #define TIMELINE_FROM HELD("memory_timeline", "t.process_id, t.heap") " AS t JOIN pids AS k ON k.id = t.process_id WHERE " IN_WINDOW("t")
-/* Samples of the machine have a process of their own, behind the last one. */
+/* Samples of machines have a process of their own, behind the last one, and a series for each trace where there are several. */
+#define SAMPLE_NAME \
+	"CASE WHEN s.process_id IS NULL AND (SELECT count(DISTINCT trace_id) FROM sample WHERE process_id IS NULL) > 1\n" \
+	"THEN s.name || ' of trace ' || s.trace_id ELSE s.name END"
 #define SAMPLES_FROM \
 	"FROM sample AS s LEFT JOIN pids AS k ON k.id = s.process_id\n" \
 	"CROSS JOIN (SELECT max(pid) + 1 AS pid, min(from_ns) AS from_ns, max(to_ns) AS to_ns FROM pids) AS m\n" \
-	"WHERE (k.id IS NOT NULL OR s.process_id IS NULL)\n" \
+	"WHERE (k.id IS NOT NULL OR (s.process_id IS NULL AND s.trace_id IN (SELECT p.trace_id FROM process AS p WHERE p.id IN (SELECT id FROM pids))))\n" \
 	"AND s.ts_ns BETWEEN coalesce(k.from_ns, m.from_ns) AND coalesce(k.to_ns, m.to_ns)\n"
 
 #define POOL_FROM \
@@ -462,7 +465,8 @@ static void write_all_counters(struct chrome *c) {
 	else c->status = tm_fail("cannot export '%s': out of memory", c->d->path);
 	sqlite3_free(query);
 	write_counters(c, "sample", "value",
-		       "SELECT coalesce(k.pid, m.pid) AS pid, s.ts_ns, s.value, s.name " SAMPLES_FROM "ORDER BY pid, s.name, s.ts_ns");
+		       "SELECT coalesce(k.pid, m.pid) AS pid, s.ts_ns, s.value, " SAMPLE_NAME " AS series " SAMPLES_FROM
+		       "ORDER BY pid, series, s.ts_ns");
 	write_counters(c, "pool", "bytes", POOL_VALUES("allocated") "UNION ALL\n" POOL_VALUES("reserved") "UNION ALL\n" POOL_VALUES("active")
 		       "UNION ALL\n" POOL_VALUES("inactive") "ORDER BY pid, series, ts_ns");
 }

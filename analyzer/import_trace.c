@@ -12,7 +12,7 @@ struct import {
 	struct tm_store *store;
 	struct tm_import_source *source;
 	struct tm_progress *progress;
-	uint64_t clock_offset_ns;
+	uint64_t clock_offset_ns, trace_id;
 	struct tm_bases bases;
 	struct tm_reader reader;
 	struct tm_catalog catalog;
@@ -48,6 +48,7 @@ static void find_bases(struct import *x) {
 		{ &x->bases.mark, "SELECT max(id) FROM mark" },       { &x->bases.snapshot, "SELECT max(id) FROM snapshot" },
 		{ &x->bases.checkpoint, "SELECT max(id) FROM checkpoint" },
 	};
+	x->trace_id = (uint64_t)tm_store_number(x->store, "SELECT max(id) FROM trace", 0) + 1;
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) *all[i].base = (uint64_t)tm_store_number(x->store, all[i].sql, 0);
 	x->bases.frame = tm_store_last_id(x->store, TM_TABLE_FRAME);
 	x->bases.stack = tm_store_last_id(x->store, TM_TABLE_STACK);
@@ -84,8 +85,8 @@ static bool keep_device_sample(struct import *x, uint64_t process, uint64_t ns, 
  * a process' resident memory is ours; both come in one record. */
 static bool take_sample(void *context, uint64_t process, uint64_t ns, const struct tm_sample *s) {
 	struct import *x = context;
-	tm_store_row(x->store, x->sample, "Ntnn", process ? x->bases.process + process : UINT64_MAX, s->name, ns + x->clock_offset_ns,
-		     s->value);
+	tm_store_row(x->store, x->sample, "nNtnn", x->trace_id, process ? x->bases.process + process : UINT64_MAX, s->name,
+		     ns + x->clock_offset_ns, s->value);
 	struct tm_gap *last = x->readings.gaps.count ? &x->readings.gaps.items[x->readings.gaps.count - 1] : NULL;
 	if (process && text_is(s->name, "rss")) {
 		struct tm_gap *gap = tm_array_push(&x->readings.gaps);
@@ -127,7 +128,7 @@ static void name_pools(struct import *x) {
 
 static int read_catalog(struct import *x) {
 	uint64_t damaged = 0;
-	x->sample = tm_store_prepare(x->store, "INSERT INTO sample(process_id, name, ts_ns, value) VALUES(?,?,?,?)");
+	x->sample = tm_store_prepare(x->store, "INSERT INTO sample(trace_id, process_id, name, ts_ns, value) VALUES(?,?,?,?,?)");
 	x->pool_state = tm_store_prepare(x->store, "INSERT INTO pool_state(heap_id, ts_ns, allocated_bytes, reserved_bytes, active_bytes,"
 						   " inactive_bytes) VALUES(?,?,?,?,?,?)");
 	tm_activity_sink_open(&x->activities, x->store, x->bases.process, x->clock_offset_ns);
@@ -253,7 +254,7 @@ static int write_rows(struct import *x) {
 		rows.sound_bytes = x->source->sound_bytes = rows.foreign ? rows.foreign->sound_bytes : x->catalog.sound_bytes;
 		rows.cut_reason = x->source->cut_reason = cut_reason(x);
 		x->source->is_nameless = !x->source->foreign && is_nameless(&x->catalog);
-		rows.trace_id = (uint64_t)tm_store_number(x->store, "SELECT max(id) FROM trace", 0) + 1;
+		rows.trace_id = x->trace_id;
 		x->source->events = x->replay.events;
 		tm_write_catalog_rows(&rows);
 		tm_write_total_rows(&rows);

@@ -22,7 +22,7 @@
 
 /* 1: without checkpoints, scores of leaks, churn, scopes' figures, devices' work and alerts; 2: free_thread does not tell temporary blocks;
  * 6: fewer columns in views */
-#define TM_SCHEMA_VERSION 11
+#define TM_SCHEMA_VERSION 12
 
 enum tm_store_mode {
 	TM_STORE_CREATE, /* refuses an existing file */

@@ -222,7 +222,8 @@ CREATE TABLE mark (
 -- tool_rss: what is resident in the process of the recorder's shared buffers and of its library's file (not the library's private
 -- tables, a few hundred KiB), as of the last look at the process' mappings; with process_id NULL the recorder's own process. vms is without these.
 CREATE TABLE sample (
-	process_id INTEGER,          -- process.id; NULL: the machine or the cgroup
+	trace_id   INTEGER NOT NULL, -- trace.id
+	process_id INTEGER,          -- process.id; NULL: the machine or the cgroup that the trace was recorded in
 	name       TEXT NOT NULL,    -- rss, rss_peak, pss, vms, swap, cgroup, device_used, tool_rss, ... and, where the mappings were looked at with this
 	                             -- reading, what is resident by kind of mapping, tidemark's own left out: rss_heap (brk), rss_arenas (glibc's,
 	                             -- of threads), rss_anonymous, rss_stacks, rss_files, rss_shared

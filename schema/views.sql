@@ -311,7 +311,7 @@ FROM lifetime_bucket b JOIN heap h ON h.id = b.heap_id;
 -- memory, glibc's arenas of threads (live blocks included). pss_bytes, cgroup_bytes: the latest readings; NULL: none.
 CREATE VIEW memory_gap_part AS
 WITH look AS (
-	SELECT g.process_id, g.ts_ns, g.rss_bytes, g.live_bytes, g.tool_bytes, g.gap_bytes, g.estimated, f.value AS file, s.value AS stack, c.value AS shared,
+	SELECT f.trace_id, g.process_id, g.ts_ns, g.rss_bytes, g.live_bytes, g.tool_bytes, g.gap_bytes, g.estimated, f.value AS file, s.value AS stack, c.value AS shared,
 	       a.value + b.value + d.value AS anonymous, b.value AS arena
 	FROM sample f JOIN memory_gap g ON g.process_id = f.process_id AND g.ts_ns = f.ts_ns
 	JOIN sample s ON s.process_id = f.process_id AND s.name = 'rss_stacks' AND s.ts_ns = f.ts_ns
@@ -326,7 +326,8 @@ three AS (SELECT *, min(shared, gap_bytes - file_bytes - stack_bytes) AS shared_
 four AS (SELECT *, min(max(anonymous - live_bytes, 0), gap_bytes - file_bytes - stack_bytes - shared_bytes) AS retained_bytes FROM three)
 SELECT process_id, ts_ns, rss_bytes,
        (SELECT value FROM sample m WHERE m.process_id = four.process_id AND m.name = 'pss' AND m.ts_ns <= four.ts_ns ORDER BY m.ts_ns DESC LIMIT 1) AS pss_bytes,
-       (SELECT value FROM sample m WHERE m.process_id IS NULL AND m.name = 'cgroup' AND m.ts_ns <= four.ts_ns ORDER BY m.ts_ns DESC LIMIT 1) AS cgroup_bytes,
+       (SELECT value FROM sample m WHERE m.process_id IS NULL AND m.name = 'cgroup' AND m.ts_ns <= four.ts_ns AND m.trace_id = four.trace_id
+        ORDER BY m.ts_ns DESC LIMIT 1) AS cgroup_bytes,
        live_bytes, tool_bytes, gap_bytes, file_bytes, stack_bytes, shared_bytes, retained_bytes,
        gap_bytes - file_bytes - stack_bytes - shared_bytes - retained_bytes AS unknown_bytes, arena AS arena_bytes, estimated
 FROM four;

@@ -16,7 +16,7 @@
 --                           both    1: 1000, 2: 1500, 3: 5596, 4: 4596, 5: 4796, 5.5: 4596, 6: 4896, 8.5: 800, 9.5: 500   peak 5596 at 3
 -- The function of stack 5 is as bad as a name can be: quotes, comma, backslash, escape sequence, newline, right-to-left mark, a broken byte.
 
-INSERT INTO meta VALUES ('schema_version', '11'), ('tool_version', '0.1.0');
+INSERT INTO meta VALUES ('schema_version', '12'), ('tool_version', '0.1.0');
 INSERT INTO trace(id, path, host, job, format_version, start_unix_ns, clock, clock_offset_ns, sample_bytes, complete, command, tool_version,
                   file_bytes, sound_bytes, cut_reason, events, end_ns)
 VALUES (1, 'small.tmk', 'node1', NULL, '1.0', 1700000000000000000, 'tsc', 0, 0, 1, './demo --fast', '0.1.0', 2048, 2048, NULL, 10, 10000000000);
@@ -46,8 +46,8 @@ VALUES (1, 1, 4096, 1000, 8, 1000000000, 3, 3000000000, 0, NULL, NULL),
        (5, 1, 8192, 500, 4, 2000000000, 2, NULL, NULL, NULL, NULL),
        (6, 4, 4096, 64, 8, 7000000000, 3, NULL, NULL, NULL, NULL);
 INSERT INTO mark(id, process_id, thread_id, name, ts_ns) VALUES (1, 1, 1, 'loaded', 3500000000);
-INSERT INTO sample(process_id, name, ts_ns, value)
-VALUES (1, 'rss', 1000000000, 1000000), (1, 'rss', 5000000000, 2000000), (NULL, 'cgroup', 1000000000, 5000000);
+INSERT INTO sample(trace_id, process_id, name, ts_ns, value)
+VALUES (1, 1, 'rss', 1000000000, 1000000), (1, 1, 'rss', 5000000000, 2000000), (1, NULL, 'cgroup', 1000000000, 5000000);
 INSERT INTO note(process_id, ts_ns, kind, text) VALUES (2, 8000000000, 'end', 'killed by signal 9');
 
 INSERT INTO heap_total(process_id, heap_id, allocations, allocated_bytes, frees, freed_bytes, temporary, temporary_bytes, peak_ns, peak_bytes, peak_count,

@@ -660,6 +660,28 @@ def appended_earlier_trace(t):
 
 
 @test
+def cgroups_of_two_hosts(t):
+    """What a cgroup holds is known of the trace's own, also where another trace was recorded at the same time."""
+    paths = []
+    for host, cgroup in (("a", 111), ("b", 999)):
+        trace = Trace(host=host)
+        trace.process(1, pid=10, host=host)
+        trace.thread(1, process=1)
+        trace.events(1, [malloc(1000, 0x1000, 10, trace.stack("main"))])
+        trace.sample(0, 1500 + (host == "b"), cgroup=cgroup)
+        trace.sample(1, 2000, rss=5000, rss_files=1, rss_stacks=2, rss_shared=3, rss_anonymous=4, rss_arenas=5, rss_heap=6)
+        paths.append(finish(trace, t, name=f"{host}.tmk"))
+    db = database(t, *paths)
+    t.equal(db.rows("select process_id, cgroup_bytes from memory_gap_part order by 1"), [(1, 111), (2, 999)], "cgroups")
+    t.ask("export", "chrome", db.path, "-o", t.path("all.json"), status=0)
+    t.ask("export", "chrome", db.path, "--process=2", "-o", t.path("b.json"), status=0)
+    for name, series in (("all", [("cgroup of trace 1", 111), ("cgroup of trace 2", 999)]), ("b", [("cgroup of trace 2", 999)])):
+        with open(t.path(f"{name}.json"), encoding="utf-8") as file:
+            counters = [e for e in json.load(file)["traceEvents"] if e["ph"] == "C" and "cgroup" in e["name"]]
+        t.equal([(e["name"], e["args"]["value"]) for e in counters], series, f"counters, {name}")
+
+
+@test
 def directory_and_refusals(t):
     """A directory's traces are found by content; a database is neither overwritten unasked nor left half-written."""
     os.mkdir(t.path("traces"))
