@@ -144,7 +144,7 @@ static void remark(void *context, const char *text) {
 /* ---- input */
 
 static int open_input(struct command *c) {
-	c->in_fd = open(c->trace, O_RDONLY | O_CLOEXEC);
+	c->in_fd = open(c->trace, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (c->in_fd < 0 || fstat(c->in_fd, &c->in_info)) return fail(c, "%s", strerror(errno));
 	if (!S_ISREG(c->in_info.st_mode)) return fail(c, "it is not a regular file");
 	int error = tm_names_trace_read(&c->input, c->in_fd);

@@ -158,6 +158,15 @@ def output_that_is_being_written(t):
 
 
 @test
+def a_pipe_that_nobody_writes_to(t):
+    """Whoever is given one for a trace says so at once."""
+    os.mkfifo(t.path("pipe"))
+    for command in (("import", "pipe", "-o", "run.db"), ("info", "pipe"), ("peak", "pipe"), ("top", "pipe"), ("names", "pipe")):
+        said = t.run([t.tidemark, *command], timeout=20, status=1).errors
+        t.check("not a regular file" in said, f"{command}: {said}")
+
+
+@test
 def a_pipe_without_a_reader(t):
     """The command starts when somebody opens the pipe that the trace goes to; until then what asks the recorder to end ends it, unless it was started to ignore that."""
     pipe = t.path("pipe")
