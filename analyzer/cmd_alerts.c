@@ -3,6 +3,8 @@
  * The recorder marks each crossing, and a mark keeps its live set; the view alert_site puts the two together.
  */
 #include "listing.h"
+#include "scans.h"
+#include "talk.h"
 #include "verbs.h"
 
 static const struct tm_usage usage = {
@@ -50,9 +52,22 @@ static const struct tm_listing sites = {
 };
 
 static int answer(const struct tm_database *d, const struct tm_options *o) {
-	return tm_listing_run(d, o, o->sites ? &sites : &crossings);
+	struct tm_listing listing = o->sites ? sites : crossings;
+	if (!tm_has_window(o)) return tm_listing_run(d, o, &listing);
+	/* The machine's alerts are by the first process' instants. */
+	char *where = tm_window_condition(d, o, "coalesce(w.process_id, (SELECT min(p.id) FROM process AS p))", "w.ts_ns", "w.ts_ns");
+	listing.where = where;
+	listing.source = o->sites ? "alert_site AS w" : "largest AS w";
+	listing.nothing = "no alerts in the window";
+	int status = where ? tm_listing_run(d, o, &listing) : tm_fail("cannot read '%s': out of memory", d->path);
+	sqlite3_free(where);
+	return status;
 }
 
 int tm_cmd_alerts(int argc, char **argv) {
+	struct tm_options o;
+	int status = tm_options_parse(&o, &usage, argc, argv);
+	if (status != TM_OPTIONS_GO) return status;
+	if (o.heap && !o.sites) return tm_misuse("alerts", "--heap is for the sites of an alert: with --sites");
 	return tm_answer(&usage, argc, argv, answer);
 }

@@ -155,28 +155,18 @@ static int no_memory(const struct tm_database *d) {
 
 /* --- windows --- */
 
-/* A condition: the row lies in the window, or reaches into it. first, last: its columns. */
-static char *window_condition(const struct tm_database *d, const struct tm_options *o, const char *first, const char *last) {
-	sqlite3_str *sql = sqlite3_str_new(d->handle);
-	sqlite3_str_appendall(sql, "true");
-	if (o->from.kind != TM_TIME_UNSET) {
-		sqlite3_str_appendf(sql, " AND %s >= ", last);
-		tm_time_point_sql(sql, &o->from, "process_id", o->heap);
-	}
-	if (o->to.kind != TM_TIME_UNSET) {
-		sqlite3_str_appendf(sql, " AND %s <= ", first);
-		tm_time_point_sql(sql, &o->to, "process_id", o->heap);
-	}
-	return sqlite3_str_finish(sql);
-}
-
 static int list_in_window(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l, const char *first,
 			  const char *last, tm_lister *list) {
 	struct tm_listing listing = *l;
 	if (!tm_has_window(o)) return list(d, o, l);
-	char *where = window_condition(d, o, first, last);
+	char *where = tm_window_condition(d, o, "w.process_id", first, last), *source = sqlite3_mprintf("%s AS w", l->source);
+	char *unnamed = l->unnamed ? sqlite3_mprintf("%s AS w", l->unnamed) : NULL;
 	listing.where = where;
-	int status = where ? list(d, o, &listing) : no_memory(d);
+	listing.source = source;
+	listing.unnamed = unnamed;
+	int status = where && source && (unnamed || !l->unnamed) ? list(d, o, &listing) : no_memory(d);
+	sqlite3_free(unnamed);
+	sqlite3_free(source);
 	sqlite3_free(where);
 	return status;
 }
@@ -214,7 +204,7 @@ static int list_window_lines(const struct tm_database *d, const struct tm_option
 /* The activities themselves, added up as gpu_work does. */
 static int list_window_work(const struct tm_database *d, const struct tm_options *o) {
 	struct tm_listing listing = work;
-	char *where = window_condition(d, o, "start_ns", "end_ns");
+	char *where = tm_window_condition(d, o, "w.process_id", "start_ns", "end_ns");
 	char *with =
 		where ? sqlite3_mprintf(
 				"ran AS (\n  SELECT process_id, device, kind, direction, name, start_ns, end_ns, size_bytes FROM gpu_activity\n"
@@ -223,7 +213,7 @@ static int list_window_work(const struct tm_database *d, const struct tm_options
 				"         sum(end_ns - start_ns) AS total_duration_ns,\n"
 				"         sum(end_ns - start_ns) / count(*) AS mean_duration_ns, max(end_ns - start_ns) AS longest_duration_ns,\n"
 				"         sum(size_bytes) AS size_bytes, min(start_ns) AS first_ns, max(end_ns) AS last_ns\n"
-				"  FROM ran WHERE %s GROUP BY process_id, device, kind, direction, name)",
+				"  FROM ran AS w WHERE %s GROUP BY process_id, device, kind, direction, name)",
 				where)
 		      : NULL;
 	listing.with = with;

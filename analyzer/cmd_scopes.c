@@ -152,7 +152,8 @@ static const char tree[] =
 	"  FROM scope_overlap AS o CROSS JOIN path AS p ON p.id = o.scope_id CROSS JOIN path AS q ON q.id = o.later_scope_id\n"
 	"  WHERE p.path = q.path GROUP BY o.scope_id, o.heap_id),\n"
 	"line AS MATERIALIZED (\n"
-	"  SELECT p.process_id, h.name AS heap, p.around, p.path, p.name, min(p.category) AS category, p.depth, t.calls, t.duration_ns,\n"
+	"  SELECT p.process_id, h.name AS heap, p.around, p.path, p.name, min(p.category) AS category,\n"
+	"         json_group_array(DISTINCT p.category) AS categories, p.depth, t.calls, t.duration_ns,\n"
 	"         coalesce(sum(a.self_allocated_bytes), 0) AS self_allocated_bytes,\n"
 	"         coalesce(sum(a.total_allocated_bytes - coalesce(o.allocated_bytes, 0)), 0) AS total_allocated_bytes,\n"
 	"         coalesce(sum(a.total_allocated_bytes - a.total_freed_bytes - coalesce(o.allocated_bytes - o.freed_bytes, 0)), 0)"
@@ -165,18 +166,24 @@ static const char tree[] =
 	"  WHERE h.name IS NOT NULL OR NOT EXISTS (SELECT 1 FROM path AS q JOIN scope_instance_aggregate AS b ON b.scope_id = q.id"
 	" WHERE q.path = p.path)\n"
 	"  GROUP BY p.path, h.name),\n"
+	"placed AS MATERIALIZED (\n"
+	"  SELECT l.*, CASE WHEN p.path IS NULL THEN f.heap ELSE l.heap END AS around_heap FROM line AS l\n"
+	"  LEFT JOIN line AS p ON p.path = l.around AND p.heap IS l.heap\n"
+	"  LEFT JOIN (SELECT path, min(heap) AS heap FROM line GROUP BY path) AS f ON f.path = l.around),\n"
 	"sorted AS MATERIALIZED (\n"
 	"  WITH RECURSIVE inward AS (\n"
-	"    SELECT * FROM line WHERE depth = 0\n"
-	"    UNION ALL SELECT l.* FROM inward AS s JOIN line AS l ON l.around = s.path AND l.heap IS s.heap\n"
+	"    SELECT * FROM placed WHERE depth = 0\n"
+	"    UNION ALL SELECT l.* FROM inward AS s JOIN placed AS l ON l.around = s.path AND l.around_heap IS s.heap\n"
 	"    ORDER BY depth DESC, process_id, heap NULLS LAST, total_allocated_bytes DESC, name)\n"
 	"  SELECT *, row_number() OVER () AS place FROM inward),\n"
 	"tree AS (\n"
-	"  SELECT process_id, heap, %s AS name, category, depth, calls, duration_ns, self_allocated_bytes, total_allocated_bytes,\n"
+	"  SELECT process_id, heap, %s AS name, category, categories, depth, calls, duration_ns, self_allocated_bytes, total_allocated_bytes,\n"
 	"         total_net_bytes, retained_bytes, peak_growth_bytes, peak_own_bytes, estimated, place FROM sorted)";
 
-static int list_tree(const struct tm_database *d, const struct tm_options *o, const char *where) {
+/* A line may be of scopes of several categories. */
+static int list_tree(const struct tm_database *d, const struct tm_options *o) {
 	bool is_table = o->format == TM_FORMAT_TABLE;
+	char *where = o->category ? sqlite3_mprintf("EXISTS (SELECT 1 FROM json_each(categories) WHERE value = %Q)", o->category) : NULL;
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	const char *hole = strstr(tree, "%s AS name");
 	sqlite3_str_append(sql, tree, (int)(hole - tree));
@@ -197,8 +204,9 @@ static int list_tree(const struct tm_database *d, const struct tm_options *o, co
 		.estimated = { "self_allocated_bytes", "total_allocated_bytes", "total_net_bytes", "retained_bytes", "peak_growth_bytes",
 			       "peak_own_bytes" },
 	};
-	int status = tm_listing_run(d, o, &listing);
+	int status = with && (where || !o->category) ? tm_listing_run(d, o, &listing) : tm_fail("cannot read '%s': out of memory", d->path);
 	sqlite3_free(with);
+	sqlite3_free(where);
 	return status;
 }
 
@@ -297,12 +305,13 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 		return tm_misuse("scopes", "--tree, --means, --steps and --torch-compat are different answers: one at a time");
 	if (tm_has_window(o) && (o->tree || o->means || o->steps || o->torch_compat))
 		return tm_misuse("scopes", "--from and --to list single scopes: not with --tree, --means, --steps or --torch-compat");
+	if (o->steps && o->category) return tm_misuse("scopes", "a step is in no category: not --category with --steps");
 	int status = o->category ? check_category(d, o->category) : 0;
 	if (status) return status;
 	char *where = o->category ? sqlite3_mprintf("category = %Q", o->category) : NULL;
 	if (o->steps) status = list_steps(d, o);
 	else if (o->torch_compat) status = list_torch(d, o, where);
-	else if (o->tree) status = list_tree(d, o, where);
+	else if (o->tree) status = list_tree(d, o);
 	else if (o->means) status = list_means(d, o, where);
 	else if (tm_has_window(o)) status = list_instances(d, o, where);
 	else status = list_totals(d, o, where);

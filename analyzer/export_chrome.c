@@ -435,7 +435,7 @@ static void write_counters(struct chrome *c, const char *category, const char *k
 /* A level holds until the next one: the last one before a window is what the window begins with. */
 #define HELD(table, of) \
 	"FROM (SELECT t.*, lead(t.ts_ns) OVER (PARTITION BY " of " ORDER BY t.ts_ns) AS next_ns FROM " table " AS t)"
-#define IN_WINDOW(row) row ".ts_ns <= k.to_ns AND (" row ".ts_ns >= k.from_ns OR " row ".next_ns > k.from_ns)\n"
+#define IN_WINDOW(row) row ".ts_ns <= k.to_ns AND (" row ".ts_ns >= k.from_ns OR " row ".next_ns IS NULL OR " row ".next_ns > k.from_ns)\n"
 #define TIMELINE_FROM HELD("memory_timeline", "t.process_id, t.heap") " AS t JOIN pids AS k ON k.id = t.process_id WHERE " IN_WINDOW("t")
 /* Samples of machines have a process of their own, behind the last one, and a series for each trace where there are several. */
 #define SAMPLE_NAME \

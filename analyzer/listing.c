@@ -113,6 +113,21 @@ static int check_mark(const struct tm_database *d, const struct tm_time_point *p
 	}
 }
 
+char *tm_window_condition(const struct tm_database *d, const struct tm_options *o, const char *process, const char *first,
+			  const char *last) {
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	sqlite3_str_appendall(sql, "true");
+	if (o->from.kind != TM_TIME_UNSET) {
+		sqlite3_str_appendf(sql, " AND %s >= ", last);
+		tm_time_point_sql(sql, &o->from, process, o->heap);
+	}
+	if (o->to.kind != TM_TIME_UNSET) {
+		sqlite3_str_appendf(sql, " AND %s <= ", first);
+		tm_time_point_sql(sql, &o->to, process, o->heap);
+	}
+	return sqlite3_str_finish(sql);
+}
+
 /* A window that is empty in every process is a slip. */
 static int check_window(const struct tm_database *d, const struct tm_options *o) {
 	if (o->from.kind == TM_TIME_UNSET || o->to.kind == TM_TIME_UNSET) return 0;

@@ -73,4 +73,9 @@ char *tm_listing_sql(const struct tm_database *d, const struct tm_options *o, co
 /* A whole verb: parses, opens, checks, answers, closes. */
 int tm_answer(const struct tm_usage *usage, int argc, char **argv, int (*answer)(const struct tm_database *d, const struct tm_options *o));
 
+/* A condition: a row lies in the window, or reaches into it. process: an expression of its process, with the name of what it is a column of: the tables that
+ * an instant is looked up in have a process_id of their own. first, last: its columns of time. NULL: out of memory; else to be freed by sqlite3_free(). */
+char *tm_window_condition(const struct tm_database *d, const struct tm_options *o, const char *process, const char *first,
+			  const char *last);
+
 #endif

@@ -269,7 +269,8 @@ static bool make_table(const struct grouping *g, const char *table, const char *
 	sqlite3 *db = g->scan->db;
 	sqlite3_stmt *insert = NULL;
 	char *create = sqlite3_mprintf(
-		"DROP TABLE IF EXISTS temp.%s; CREATE TEMP TABLE %s(process_id, heap_id, %s, live_bytes, live_count)", table, table, key);
+		"DROP TABLE IF EXISTS temp.%s; CREATE TEMP TABLE %s(process_id INTEGER, heap_id INTEGER, %s, live_bytes INTEGER, live_count INTEGER)",
+		table, table, key);
 	char *row = sqlite3_mprintf("INSERT INTO temp.%s VALUES(?,?,?,?,?)", table);
 	bool made = create && row && sqlite3_exec(db, create, NULL, NULL, NULL) == SQLITE_OK;
 	bool filled = made && sqlite3_prepare_v2(db, row, -1, &insert, NULL) == SQLITE_OK && fill(g, insert);

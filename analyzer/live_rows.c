@@ -108,9 +108,9 @@ static void put_process(struct taking *t, const struct tm_ledger *ledger) {
 	struct tm_amount allocated = { 0, 0 }, fresh = { 0, 0 };
 	uint32_t process = ledger->process;
 	const struct tm_account *any = NULL;
-	for (size_t i = 0; i < t->l->heaps.count; i++) {
-		const struct tm_live_heap *h = &t->l->heaps.items[i];
-		if (h->account->ledger != ledger || !h->account->is_root) continue;
+	for (size_t i = 0; i < ledger->accounts.count; i++) {
+		const struct tm_live_heap *h = &t->l->heaps.items[ledger->accounts.items[i]->id - 1];
+		if (!h->account->is_root) continue;
 		any = h->account;
 		tm_amount_add(&allocated, h->account->allocated);
 		struct tm_amount more = less(h->account->allocated, h->allocated_before);

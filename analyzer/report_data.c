@@ -374,14 +374,12 @@ static int put_all_series(struct data *p, const char *name, int columns, char *q
 
 static int put_gap(struct data *p) {
 	sqlite3_str *sql = sqlite3_str_new(p->r->d->handle);
-	sqlite3_str_appendf(
-		sql,
-		"SELECT process_id, ts_ns, rss_bytes, explained_bytes, tool_bytes, gap_bytes FROM memory_gap WHERE process_id IN "
-		"(SELECT process_id"
-		" FROM heap_total WHERE heap_id = 0 ORDER BY peak_bytes DESC LIMIT %d)",
-		SERIES_MAX);
+	sqlite3_str_appendall(
+		sql, "SELECT process_id, ts_ns, rss_bytes, explained_bytes, tool_bytes, gap_bytes FROM memory_gap WHERE process_id IN "
+		     "(SELECT process_id"
+		     " FROM heap_total WHERE heap_id = 0");
 	tm_report_filter(sql, p->r, "process_id", NULL);
-	sqlite3_str_appendall(sql, " ORDER BY process_id, ts_ns");
+	sqlite3_str_appendf(sql, " ORDER BY peak_bytes DESC LIMIT %d) ORDER BY process_id, ts_ns", SERIES_MAX);
 	return put_all_series(p, "gap", 4, sqlite3_str_finish(sql));
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "coverage.h"
 #include "json_text.h"
 #include "report_html.h"
 #include "scans.h"
@@ -380,23 +381,41 @@ static char *notes_query(struct tm_report *r) {
 	return sqlite3_str_finish(sql);
 }
 
+static char *losses_query(struct tm_report *r) {
+	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
+	sqlite3_str_appendall(sql, "SELECT kind, sum(count), sum(bytes), reason FROM loss WHERE true");
+	tm_sql_losses_of(sql, r->o);
+	sqlite3_str_appendf(sql, " GROUP BY kind, reason ORDER BY 2 DESC LIMIT %d", ROWS_MAX);
+	return sqlite3_str_finish(sql);
+}
+
+/* Of the traces of the processes shown, those that are cut. */
+static char *cuts_query(struct tm_report *r) {
+	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
+	sqlite3_str_appendf(sql,
+			    "SELECT end_ns - %lld, 'the trace is cut: ', cut_reason FROM trace WHERE cut_reason IS NOT NULL"
+			    " AND (id NOT IN (SELECT trace_id FROM process) OR id IN (SELECT p.trace_id FROM process AS p",
+			    (long long)tm_report_origin(r));
+	tm_sql_process(sql, r->o, " WHERE", "p.id");
+	sqlite3_str_appendf(sql, ")) ORDER BY id LIMIT %d", ROWS_MAX);
+	return sqlite3_str_finish(sql);
+}
+
+static bool is_any_cut(struct tm_report *r) {
+	char *query = cuts_query(r);
+	bool is_cut = query && tm_database_integer(r->d, query, INT64_MAX) != INT64_MAX;
+	sqlite3_free(query);
+	return is_cut;
+}
+
 int tm_report_lost(struct tm_report *r, struct tm_bytes *out) {
 	struct table losses = { .out = out }, cuts = { .out = out }, notes = { .out = out };
-	int status = tm_report_rows(
-		r,
-		sqlite3_mprintf("SELECT kind, sum(count), sum(bytes), reason FROM loss GROUP BY kind, reason ORDER BY 2 DESC LIMIT %d",
-				ROWS_MAX),
-		take_loss, &losses);
-	bool is_cut = tm_database_integer(r->d, "SELECT 1 FROM trace WHERE cut_reason IS NOT NULL LIMIT 1", 0);
+	int status = tm_report_rows(r, losses_query(r), take_loss, &losses);
+	bool is_cut = is_any_cut(r);
 	tm_html(out, losses.rows ? "</tbody></table></div>"
 		     : is_cut    ? "<p>Of what could be read nothing was lost.</p>"
 				 : "<p>Nothing was lost.</p>");
-	if (!status)
-		status = tm_report_rows(r,
-					sqlite3_mprintf("SELECT end_ns - %lld, 'the trace is cut: ', cut_reason FROM trace WHERE cut_reason"
-							" IS NOT NULL ORDER BY id LIMIT %d",
-							(long long)tm_report_origin(r), ROWS_MAX),
-					take_note, &cuts);
+	if (!status) status = tm_report_rows(r, cuts_query(r), take_note, &cuts);
 	tm_html(out, cuts.rows ? "</ul>" : "");
 	if (!status) status = tm_report_rows(r, notes_query(r), take_note, &notes);
 	tm_html(out, notes.rows ? "</ul>" : "");

@@ -332,15 +332,18 @@ SELECT process_id, ts_ns, rss_bytes,
        gap_bytes - file_bytes - stack_bytes - shared_bytes - retained_bytes AS unknown_bytes, arena AS arena_bytes, estimated
 FROM four;
 
--- The twenty moments at which the gap changed most from one reading to the next, and what the program did between the two: its step, the scope that was
--- opened last of those that were open, and the stack that allocated most bytes.
+-- Of each process the twenty moments at which the gap changed most from one reading to the next (of all together 320, the largest of each process first),
+-- and what the program did between the two: its step, the scope that was opened last of those that were open, and the stack that allocated most bytes.
 CREATE VIEW memory_gap_jump AS
 WITH change AS (
 	SELECT process_id, lag(ts_ns) OVER w AS from_ns, ts_ns, gap_bytes - lag(gap_bytes) OVER w AS change_bytes, gap_bytes, rss_bytes, live_bytes,
 	       estimated
 	FROM memory_gap WINDOW w AS (PARTITION BY process_id ORDER BY ts_ns)),
+largest AS (
+	SELECT *, row_number() OVER (PARTITION BY process_id ORDER BY abs(change_bytes) DESC, ts_ns) AS place FROM change WHERE change_bytes <> 0),
 jump AS MATERIALIZED (
-	SELECT j.*, p.trace_id FROM change j JOIN process p ON p.id = j.process_id WHERE change_bytes <> 0 ORDER BY abs(change_bytes) DESC, ts_ns LIMIT 20),
+	SELECT j.*, p.trace_id FROM largest j JOIN process p ON p.id = j.process_id WHERE j.place <= 20
+	ORDER BY j.place, abs(j.change_bytes) DESC, j.ts_ns LIMIT 320),
 span AS MATERIALIZED (
 	SELECT j.*, (SELECT min(c.id) FROM checkpoint c WHERE c.trace_id = j.trace_id AND c.ts_ns > j.from_ns) AS first_checkpoint,
 	       (SELECT min(c.id) FROM checkpoint c WHERE c.trace_id = j.trace_id AND c.ts_ns > j.ts_ns) AS last_checkpoint

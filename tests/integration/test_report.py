@@ -3,8 +3,6 @@
 What the script shows is read from the page's own words (data-v of its totals, its tables); wanted values are worked out in SQL from `allocation`, which the
 report's sums do not come from. Screenshots stay in the build directory (test-shots/).
 """
-import base64
-import gzip
 import html.parser
 import json
 import os
@@ -15,7 +13,7 @@ import sqlite3
 import subprocess
 
 from chromium import Browser
-from tidemark_test import ROOT, Database, main, test
+from tidemark_test import ROOT, Database, data_of, main, test
 from trace_writer import Trace, free, malloc, step
 
 NASTY = ['<script>document.title="owned"</script>', '</script><img src=x onerror="document.title=1">', 'a"b\'c&amp;<b>', 'nul\0behind', '--><!--@data-->', '\u202eesrever', 'x' * 100_000]
@@ -40,11 +38,6 @@ def report(t, db, *options, name="report.html"):
     t.ask("report", db.path, "-o", path, "--force", *options)
     with open(path, encoding="utf-8") as file:
         return path, file.read()
-
-
-def data_of(page):
-    packed = re.search(r'<script type="application/octet-stream" id="data">([A-Za-z0-9+/=]*)</script>', page)[1]
-    return json.loads(gzip.decompress(base64.b64decode(packed)))
 
 
 def sums(rows, key):

@@ -17,9 +17,12 @@ Each test has a directory of its own, kept only with --keep or on failure. Only 
 run as a user runs them.
 """
 import argparse
+import base64
 import contextlib
 import fcntl
 import glob
+import gzip
+import json
 import os
 import re
 import shutil
@@ -54,6 +57,12 @@ def test(function=None, *, long=False):
         TESTS.append((f, long))
         return f
     return register(function) if function else register
+
+
+def data_of(page):
+    """What a report's page has for its script."""
+    packed = re.search(r'<script type="application/octet-stream" id="data">([A-Za-z0-9+/=]*)</script>', page)[1]
+    return json.loads(gzip.decompress(base64.b64decode(packed)))
 
 
 def free_port():
