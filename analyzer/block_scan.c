@@ -113,6 +113,13 @@ bool tm_block_scan_again(struct tm_block_scan *s, const struct tm_block_scan *fi
 	return true;
 }
 
+void tm_block_scan_number(struct tm_block_scan *s, const struct tm_id_map *heaps) {
+	for (size_t i = 0; i < s->origins.count; i++) {
+		const uint64_t *number = tm_id_map_find(heaps, (uint64_t)s->origins.items[i].heap, 0);
+		if (number) s->origins.items[i].number = *number;
+	}
+}
+
 void tm_block_scan_release(struct tm_block_scan *s) {
 	sqlite3_finalize(s->rows);
 	sqlite3_finalize(s->freed);

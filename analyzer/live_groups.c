@@ -134,12 +134,14 @@ static bool read_moments(struct grouping *g, const char *with, const char *insta
 	return step == SQLITE_DONE;
 }
 
-static void number_origins(struct grouping *g) {
-	for (size_t i = 0; i < g->scan->origins.count; i++) {
-		struct tm_block_origin *origin = &g->scan->origins.items[i];
-		for (size_t k = 0; k < g->moments.count; k++)
-			if (g->moments.items[k].heap == origin->heap) origin->number = k + 1;
-	}
+static bool number_origins(struct grouping *g) {
+	struct tm_id_map numbers = { 0 };
+	uint64_t *number = NULL;
+	size_t k = 0;
+	for (; k < g->moments.count && (number = tm_id_map_put(&numbers, (uint64_t)g->moments.items[k].heap, 0)); k++) *number = k + 1;
+	tm_block_scan_number(g->scan, &numbers);
+	tm_id_map_release(&numbers);
+	return k == g->moments.count;
 }
 
 static struct group *group_of(struct grouping *g, const struct group *like) {
@@ -290,9 +292,8 @@ bool tm_live_groups_make(const struct tm_database *d, const char *with, const ch
 	struct grouping g = { .o = o, .by = by, .scan = &scan };
 	bool done = tm_block_scan_open(&scan, d->handle, TM_BLOCKS_ALL) && with && read_moments(&g, with, instants);
 	if (done) {
-		number_origins(&g);
-		done = (by != TM_BY_SCOPE || read_scopes(&g)) && (by != TM_BY_SITE || open_sites(&g.sites, d->handle)) && read_all(&g) &&
-		       make_table(&g, table, key);
+		done = number_origins(&g) && (by != TM_BY_SCOPE || read_scopes(&g)) &&
+		       (by != TM_BY_SITE || open_sites(&g.sites, d->handle)) && read_all(&g) && make_table(&g, table, key);
 	}
 	close_sites(&g.sites);
 	tm_block_scan_release(&scan);

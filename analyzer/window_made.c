@@ -40,10 +40,13 @@ static bool read_windows(struct made *m, const char *with, const struct tm_optio
 		}
 	sqlite3_finalize(row);
 	sqlite3_free(sql);
-	for (size_t i = 0; i < m->scan.origins.count; i++)
-		for (size_t k = 0; k < m->windows.count; k++)
-			if (m->windows.items[k].heap == m->scan.origins.items[i].heap) m->scan.origins.items[i].number = k + 1;
-	return step == SQLITE_DONE;
+	struct tm_id_map numbers = { 0 };
+	uint64_t *number = NULL;
+	size_t k = 0;
+	for (; k < m->windows.count && (number = tm_id_map_put(&numbers, (uint64_t)m->windows.items[k].heap, 0)); k++) *number = k + 1;
+	tm_block_scan_number(&m->scan, &numbers);
+	tm_id_map_release(&numbers);
+	return step == SQLITE_DONE && k == m->windows.count;
 }
 
 static bool add_row(void *context, const struct tm_block_row *row) {
