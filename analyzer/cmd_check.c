@@ -272,9 +272,10 @@ static void put_case(struct tm_bytes *out, const struct tm_database *d, const st
 		tm_put_format(out, "\">\n    <error type=\"%s\" message=\"not known: the recording is of a part of the run\"/>\n  </testcase>\n", budget);
 		return;
 	}
-	double measured = sqlite3_column_double(row, in_bytes ? 4 : 6); /* a growth may be of half a byte a step */
+	double measured = sqlite3_column_double(row, in_bytes ? 4 : 6);
+	int decimals = measured < 10 && measured != (double)(long long)measured ? 2 : 0; /* a growth may be of half a byte a step */
 	long long allowed = sqlite3_column_int64(row, in_bytes ? 5 : 7);
-	tm_put_format(out, "\">\n    <failure type=\"%s\" message=\"%.15g %s%s, %lld allowed\">", budget, measured,
+	tm_put_format(out, "\">\n    <failure type=\"%s\" message=\"%.*f %s%s, %lld allowed\">", budget, decimals, measured,
 		      in_bytes ? "bytes" : "allocations", sqlite3_column_int(row, 9) ? " (estimated from a sample)" : "", allowed);
 	put_sites(out, d, o, suppressed, row);
 	tm_put_format(out, "</failure>\n  </testcase>\n");

@@ -137,7 +137,7 @@ def half_a_byte_a_step(t):
     db = ended(t, trace, path, 1)
     t.ask("check", db.path, "--max-growth=0", f"--junit={t.path('junit.xml')}", status=3)
     with open(t.path("junit.xml"), encoding="utf-8") as file:
-        t.check('message="0.5 bytes, 0 allowed"' in file.read(), "the failure's message")
+        t.check('message="0.50 bytes, 0 allowed"' in file.read(), "the failure's message")
 
 
 main()
