@@ -35,6 +35,7 @@ static void grow(struct tm_pair_map *m) {
 }
 
 void tm_pair_map_set(struct tm_pair_map *m, uint64_t a, uint64_t b, uint32_t value) {
+	if (!value) return;
 	if (!m->slots || m->count * 2 >= m->mask) grow(m);
 	struct tm_pair_slot *slot = slot_of(m, a, b);
 	if (!slot->value) m->count++;

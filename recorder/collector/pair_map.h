@@ -1,7 +1,7 @@
 /* pair_map.h - a hash map from two 64-bit numbers to an id.
  *
  * Owns:     its slots.
- * Values:   never 0, which says that a key is not there. Keys are never removed.
+ * Values:   never 0, which says that a key is not there: setting it does nothing. Keys are never removed.
  * Threads:  the drainer's.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_PAIR_MAP_H

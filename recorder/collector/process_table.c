@@ -4,6 +4,7 @@
 #include "collector.h"
 #include "memory.h"
 #include "process_notes.h"
+#include "process_watch.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +20,7 @@
 #define EXEC_SETTLES_NS 200000000u /* an exec that has not failed by then has happened */
 #define BEGIN_NS 1000000000u       /* a process attaches within this of its beginning */
 #define LIFE_WAIT_NS 200000000u    /* the longest that an event waits for the watermark */
+#define LOOKS_SHARE 20             /* looks into /proc take one so manyth of the time */
 #define STATUS_WAIT_NS 1000000000u /* how long a parent may take to tell how its child ended before we take the child's word */
 
 static char *copy_text(const char *text) {
@@ -49,7 +50,7 @@ static struct tm_process *new_process(struct tm_collector *c, uint32_t pid, stru
 }
 
 static void watch(struct tm_process *p) {
-	if (p->pidfd < 0 && p->system_pid) p->pidfd = (int)syscall(SYS_pidfd_open, p->system_pid, 0);
+	if (p->pidfd < 0 && p->system_pid) p->pidfd = tm_pidfd_open(p->system_pid);
 }
 
 static uint32_t namespace_of(const char *process) {
@@ -113,24 +114,6 @@ void tm_process_is_seen_as(struct tm_collector *c, struct tm_process *p, uint32_
 	is_the_forked_one(p, p->system_pid ? newest(c, p->system_pid) : only_silent_child(c, p));
 	know_by_system_pid(c, p);
 	watch(p);
-}
-
-/* Without a pidfd: gone from /proc, or a zombie there. *status is set to its wait status where /proc tells, else to -1. */
-static bool proc_says_dead(uint32_t pid, int *status) {
-	char name[64], text[2048], state = 0;
-	*status = -1;
-	snprintf(name, sizeof name, "/proc/%u/stat", pid);
-	FILE *f = fopen(name, "re");
-	if (!f) return errno == ENOENT || errno == ESRCH;
-	size_t n = fread(text, 1, sizeof text - 1, f);
-	fclose(f);
-	text[n] = 0;
-	char *p = strrchr(text, ')'); /* the name before it may hold anything */
-	if (!p || sscanf(p + 1, " %c", &state) != 1) return false;
-	if (state != 'Z' && state != 'X') return false;
-	char *last = strrchr(text, ' '); /* exit_code is the last field */
-	if (last && last[1] >= '0' && last[1] <= '9') *status = atoi(last + 1);
-	return true;
 }
 
 static bool runs(const struct tm_process *p) {
@@ -764,26 +747,40 @@ static bool end_if_due(struct tm_collector *c, struct tm_process *p, bool closin
 	return p->end_written;
 }
 
-static void poll_all(struct tm_collector *c) {
+/* Those that are dead and wait for their parent's word are not among them: poll() takes no more than there may be descriptors. */
+static bool poll_pidfds(struct tm_process_table *t) {
+	size_t count = 0;
+	t->polls = tm_memory_grow(t->polls, &t->poll_capacity, t->open_count, sizeof t->polls[0]);
+	for (size_t i = 0; i < t->open_count; i++) {
+		struct tm_process *p = t->open[i];
+		p->poll = !p->gone && p->pidfd >= 0 ? ++count : 0;
+		if (p->poll) t->polls[count - 1] = (struct pollfd){ .fd = p->pidfd, .events = POLLIN };
+	}
+	return poll(t->polls, count, 0) >= 0;
+}
+
+/* Whom no descriptor tells of is looked up in /proc; where these are thousands, and not all must be known now, not each time. */
+static void poll_all(struct tm_collector *c, bool now) {
 	struct tm_process_table *t = &c->processes;
 	size_t count = t->open_count;
-	t->polls = tm_memory_grow(t->polls, &t->poll_capacity, count, sizeof t->polls[0]);
-	for (size_t i = 0; i < count; i++)
-		t->polls[i] = (struct pollfd){ .fd = t->open[i]->gone ? -1 : t->open[i]->pidfd, .events = POLLIN };
-	if (poll(t->polls, count, 0) < 0) return;
-	uint64_t ticks = tm_timebase_ticks(&c->timebase);
+	bool polled = poll_pidfds(t);
+	uint64_t ticks = tm_timebase_ticks(&c->timebase), begin_ns = tm_monotonic_ns();
+	bool looks = now || begin_ns >= t->look_ns;
 	for (size_t i = 0; i < count; i++) {
 		struct tm_process *p = t->open[i];
 		int status = -1;
 		if (p->gone || !p->system_pid) continue;
-		bool gone = p->pidfd >= 0 ? (t->polls[i].revents & POLLIN) != 0 : proc_says_dead(p->system_pid, &status);
+		bool is_told = p->poll && polled;
+		bool gone = is_told ? (t->polls[p->poll - 1].revents & POLLIN) != 0 : looks && tm_proc_says_dead(p->system_pid, &status);
 		if (!gone) continue;
-		if (p->pidfd >= 0) proc_says_dead(p->system_pid, &status);
+		if (p->pidfd >= 0) tm_proc_says_dead(p->system_pid, &status);
 		p->gone = true;
 		tm_process_life(
 			c, (struct tm_life_event){ .kind = TM_LIFE_DEATH, .ticks = ticks, .process = p, .pid = p->pid, .status = status },
 			NULL, 0);
 	}
+	uint64_t end_ns = tm_monotonic_ns();
+	if (looks) t->look_ns = end_ns + LOOKS_SHARE * (end_ns - begin_ns);
 }
 
 void tm_processes_check(struct tm_collector *c, bool all) {
@@ -791,7 +788,7 @@ void tm_processes_check(struct tm_collector *c, bool all) {
 	uint64_t now = tm_monotonic_ns();
 	if (!all && !t->life_count && now - t->checked_ns < CHECK_NS) return;
 	t->checked_ns = now;
-	poll_all(c);
+	poll_all(c, false);
 	settle_lives(c, false);
 	for (size_t i = 0; i < t->open_count; i++) {
 		struct tm_process *p = t->open[i];
@@ -834,14 +831,14 @@ static void finish_running(struct tm_collector *c, struct tm_process *p) {
 }
 
 void tm_processes_settle(struct tm_collector *c) {
-	poll_all(c);
+	poll_all(c, true);
 	settle_lives(c, true);
-	poll_all(c); /* also those that were only now told of */
+	poll_all(c, true); /* also those that were only now told of */
 }
 
 void tm_processes_finish(struct tm_collector *c) {
 	struct tm_process_table *t = &c->processes;
-	poll_all(c);
+	poll_all(c, true);
 	settle_lives(c, true);
 	for (size_t i = 0; i < t->open_count; i++) {
 		if (t->open[i]->before.announced) settle_before(c, t->open[i]);

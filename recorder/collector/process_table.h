@@ -55,6 +55,7 @@ struct tm_process {
 	bool waited, exited;                  /* status known from a wait call; from its own exit or from /proc */
 	int wait_status, exit_status;
 	int pidfd; /* -1: none */
+	size_t poll; /* its place in `polls`, from 1 on; 0: none */
 	uint64_t start_ticks, end_ticks, dead_ns;
 	char *exe, *command; /* owned; command's arguments are joined by NUL */
 	size_t command_bytes;
@@ -108,6 +109,7 @@ struct tm_process_table {
 	bool foreign_seen; /* some process was */
 	struct pollfd *polls;
 	size_t poll_capacity;
+	uint64_t look_ns; /* when those without a pidfd are looked up again */
 };
 
 void tm_processes_release(struct tm_process_table *t);

@@ -130,11 +130,12 @@ static uint32_t new_python_frame(struct tm_collector *c, const struct tm_ring_vi
 
 static uint32_t python_frame(struct tm_collector *c, const struct tm_ring_view *r, uint64_t word) {
 	struct tm_pair_map *known = &c->python.frame_of_word;
-	uint32_t id = tm_pair_map_get(known, word, r->process->id);
-	if (id) return id;
-	id = new_python_frame(c, r, word);
-	tm_pair_map_set(known, word, r->process->id, id);
-	return id;
+	uint32_t id_and_1 = tm_pair_map_get(known, word, r->process->id);
+	if (!id_and_1) {
+		id_and_1 = new_python_frame(c, r, word) + 1;
+		tm_pair_map_set(known, word, r->process->id, id_and_1);
+	}
+	return id_and_1 - 1;
 }
 
 /* The interpreter as a program of its own consists of its library and a main() that calls it. */

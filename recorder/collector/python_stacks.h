@@ -52,7 +52,7 @@ struct tm_python_stacks {
 	size_t code_count, code_capacity;
 	struct tm_pair_map code_ids;      /* hash of all of it, size -> id */
 	struct tm_pair_map frames;        /* process and line, function and file -> frame id */
-	struct tm_pair_map frame_of_word; /* code and offset, process -> frame id: the line table is read once */
+	struct tm_pair_map frame_of_word; /* code and offset, process -> frame id + 1 (of none: 1): the line table is read once */
 	struct tm_python_run_set *run_sets; /* run_sets[number - 1] */
 	size_t run_set_count, run_set_capacity;
 	uint64_t last_address;            /* of a Python frame: only a number */

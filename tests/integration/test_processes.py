@@ -2,6 +2,7 @@
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import sys
@@ -369,6 +370,96 @@ def masks_of_signals(t):
     for mode in ("pending", "asking", "user"):
         recording = t.same_as_bare([t.program("prog_masks.c"), mode, plugin])
         t.equal((recording.status, recording.out), (0, b"ok\n"), mode)
+
+
+UNREAPED = """
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+static void *volatile kept;
+int main(int argc, char **argv) {
+	signal(SIGCHLD, SIG_IGN);
+	for (int i = 0; i < atoi(argv[1]); i++) {
+		int over[2];
+		char byte;
+		if (pipe(over)) return 1;
+		if (fork() == 0) {
+			close(over[0]);
+			kept = malloc(100);
+			raise(SIGKILL);
+		}
+		close(over[1]);
+		if (read(over[0], &byte, 1)) return 2;
+		close(over[0]);
+	}
+	kept = malloc((size_t)argc);
+	return 0;
+}
+"""
+
+
+@test
+def more_dead_children_than_descriptors(t):
+    """Children that nobody waits for: how they ended may be told as long as their parent lives. There are more of them than the recorder may have descriptors."""
+    with open(t.path("unreaped.c"), "w", encoding="ascii") as file:
+        file.write(UNREAPED)
+    program = t.program(t.path("unreaped.c"))
+    recording = t.record([program, "300"], preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)))
+    db = t.imported(recording)
+    no_loss(t, db)
+    t.equal(db.value("select count(*) from allocation where size_bytes = 100"), 300, "blocks of children")
+    t.equal(db.rows("select kind, text from note where kind not in ('names', 'libc')"), [], "notes")
+    t.equal(db.value("select count(*) from coverage_gap"), 0, "gaps")
+
+
+WITHOUT_PIDFD = """
+#include <errno.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+long syscall(long number, ...) {
+	va_list list;
+	va_start(list, number);
+	long a = va_arg(list, long), b = va_arg(list, long), c = va_arg(list, long), result;
+	register long d __asm__("r10") = va_arg(list, long);
+	register long e __asm__("r8") = va_arg(list, long);
+	register long f __asm__("r9") = va_arg(list, long);
+	va_end(list);
+	if (number == SYS_pidfd_open) return errno = ENOSYS, -1;
+	__asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(d), "r"(e), "r"(f) : "rcx", "r11", "memory");
+	return result < 0 && result > -4096 ? (errno = (int)-result, -1) : result;
+}
+"""
+
+MAIN_LEAVES = """
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+static void *volatile kept;
+static void *work(void *unused) {
+	for (int i = 0; i < 10; i++, usleep(50000))
+		for (int k = 0; k < 100; k++) free(kept = malloc(100));
+	return unused;
+}
+int main(void) {
+	pthread_t thread;
+	if (pthread_create(&thread, NULL, work, NULL)) return 1;
+	pthread_exit(NULL);
+}
+"""
+
+
+@test
+def main_leaves_where_there_is_no_pidfd(t):
+    """A kernel without pidfd_open: that the first thread is a zombie does not say that its process is dead."""
+    for name, text in (("without.c", WITHOUT_PIDFD), ("leaves.c", MAIN_LEAVES)):
+        with open(t.path(name), "w", encoding="ascii") as file:
+            file.write(text)
+    shim, program = t.program(t.path("without.c"), "-shared", "-fPIC", name="without.so"), t.program(t.path("leaves.c"), "-pthread")
+    for environment in ({}, {"LD_PRELOAD": shim}):
+        db = t.imported(t.record([program], env=environment))
+        no_loss(t, db)
+        t.equal(db.value("select count(*) from allocation where size_bytes = 100 and free_ns is not null"), 1000, f"blocks, {environment}")
+        t.equal(db.value("select count(*) from coverage_gap"), 0, "gaps")
 
 
 NO_DESCRIPTORS = """
