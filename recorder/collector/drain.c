@@ -841,7 +841,7 @@ void tm_drain_housekeeping(struct tm_collector *c) {
 		else if (state == TM_RING_CLAIMED) free_stuck_claim(c, r, ring, now);
 	}
 	look_up_unknown_addresses(c);
-	if (c->options.alerts.count) tm_alerts_collect(c);
+	tm_alerts_collect(c); /* an idle program has readings, too, and is killed for its memory like any other */
 	tm_threads_take_names(c, false);
 	tm_stats_housekeeping(c);
 }

@@ -3,11 +3,13 @@
 Method: fixtures/programs/victim.c writes every completed call to shared memory; it is killed at a random moment, and its log is compared with the
 database, thread by thread and call by call. Random moments come from a seed that is printed.
 """
+import contextlib
 import ctypes
 import os
 import pty
 import random
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -349,6 +351,45 @@ def a_signal_that_the_witness_got_long_ago(t):
     time.sleep(0.5)
     os.kill(child.pid, signal.SIGTERM)
     t.equal(child.wait(60), 5, "exit status")
+
+
+IDLE = """
+#include <string.h>
+#include <stdlib.h>
+#include <unistd.h>
+static char large[64 << 20];
+static void *volatile kept;
+int main(void) {
+	kept = malloc(100);
+	sleep(2); /* that event is written */
+	memset(large, 1, sizeof large);
+	for (;;) pause();
+}
+"""
+
+
+@test
+def recorder_killed_with_an_idle_program(t):
+    """As by the kernel for want of memory, while the program does nothing that is recorded: what was resident is in the trace all the same."""
+    with open(t.path("idle.c"), "w", encoding="ascii") as file:
+        file.write(IDLE)
+    trace, copy = t.path("idle.tmk"), t.path("copy.tmk")
+    child = t.start([t.recorder, "-o", trace, "--quiet", "--", t.program(t.path("idle.c"))])
+    for number in range(60):
+        time.sleep(0.5)
+        if number < 4:
+            continue
+        shutil.copy(trace, copy)
+        db = t.imported(copy)
+        if db.value("select coalesce(max(value), 0) from sample where name = 'rss'") >= 64 << 20:
+            break
+    else:
+        t.check(False, "the readings stayed in the recorder")
+    victim = t.command_of(child)
+    child.kill()
+    child.wait(60)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(victim, signal.SIGKILL)
 
 
 main()
