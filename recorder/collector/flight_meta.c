@@ -30,6 +30,7 @@ static struct tm_flight_thread *thread_at(struct tm_flight_meta *m, uint64_t id)
 static void take_thread_start(struct tm_flight_meta *m, struct tm_cursor *body) {
 	struct tm_thread_start r = tm_get_thread_start(body);
 	struct tm_flight_thread *t = thread_at(m, r.id);
+	if (t && t->process) t->gone = false, t->end_ns = 0; /* it goes on behind its end */
 	if (!t || t->process) return;
 	*t = (struct tm_flight_thread){ .process = (uint32_t)r.process, .tid = r.tid, .start_ns = r.start_ns };
 }
@@ -60,20 +61,31 @@ static void take_process_start(struct tm_flight_set *set, struct tm_cursor body)
 	if (!body.bad && r.id < UINT32_MAX && r.flags & TM_PROCESS_FORKED) tm_flight_set_inherits(set, (uint32_t)r.id);
 }
 
+static struct tm_flight_loss *find_loss(const struct tm_flight_meta *m, uint64_t process, struct tm_text kind) {
+	for (size_t i = 0; i < m->loss_count; i++) {
+		struct tm_flight_loss *l = &m->losses[i];
+		if (l->process == process && strlen(l->kind) == kind.size && memcmp(l->kind, kind.data, kind.size) == 0) return l;
+	}
+	return NULL;
+}
+
+/* Where there are very many, those that come later are the recording's, not their process'. */
 static void take_loss(struct tm_flight_meta *m, struct tm_flight_set *set, struct tm_cursor *body) {
 	struct tm_loss r = tm_get_loss(body);
-	size_t i = 0;
 	if (!body->bad && r.process && r.process < UINT32_MAX) tm_flight_set_has_gaps(set, (uint32_t)r.process);
-	while (i < m->loss_count && (strlen(m->losses[i].kind) != r.kind.size || memcmp(m->losses[i].kind, r.kind.data, r.kind.size) != 0))
-		i++;
-	if (i == TM_FLIGHT_LOSS_KINDS) i--; /* counted, if under another kind */
-	if (i == m->loss_count) {
-		m->losses[m->loss_count++] = (struct tm_flight_loss){ tm_memory_copy_text(r.kind.data, r.kind.size),
-								      tm_memory_copy_text(r.reason.data, r.reason.size), r.ns, 0, 0 };
+	struct tm_flight_loss *l = find_loss(m, r.process, r.kind);
+	uint64_t process = !l && m->loss_count >= TM_FLIGHT_LOSSES ? 0 : r.process;
+	if (!l && !process) l = find_loss(m, 0, r.kind);
+	if (!l) {
+		m->losses = tm_memory_grow(m->losses, &m->loss_capacity, m->loss_count + 1, sizeof m->losses[0]);
+		l = &m->losses[m->loss_count++];
+		*l = (struct tm_flight_loss){ .kind = tm_memory_copy_text(r.kind.data, r.kind.size),
+					      .reason = tm_memory_copy_text(r.reason.data, r.reason.size),
+					      .process = process };
 	}
-	m->losses[i].count += r.count;
-	m->losses[i].bytes += r.bytes;
-	m->losses[i].ns = r.ns;
+	l->count += r.count;
+	l->bytes += r.bytes;
+	l->ns = r.ns;
 }
 
 static void take_frame_module(struct tm_flight_meta *m, struct tm_cursor *body) {
@@ -81,8 +93,18 @@ static void take_frame_module(struct tm_flight_meta *m, struct tm_cursor *body) 
 	if (r.frame && r.frame <= m->frame_count) m->frames[r.frame - 1].module = r.module;
 }
 
+/* Readers go by these: a process without its own would be taken for another. */
+static bool has_meaning(struct tm_cursor body) {
+	static const char *const kinds[] = { TM_NOTE_WORLD,         TM_NOTE_STOPPED_BY_SIZE, TM_NOTE_BYPASSED, TM_NOTE_OTHER_MALLOC,
+					     TM_NOTE_STILL_RUNNING, TM_NOTE_NO_CLOCK,        "suppressions" };
+	struct tm_note r = tm_get_note(&body);
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+		if (!body.bad && tm_is_note(r.kind, kinds[i])) return true;
+	return false;
+}
+
 static void take_talk(struct tm_flight_meta *m, uint64_t tag, const struct tm_cursor *body) {
-	size_t bytes = (size_t)(body->end - body->p);
+	size_t bytes = tag == TM_RECORD_NOTE && has_meaning(*body) ? 0 : (size_t)(body->end - body->p);
 	if (m->talk_bytes + bytes > TM_FLIGHT_TALK_BYTES) {
 		m->talk_left_out++;
 		return;
@@ -236,7 +258,8 @@ static void put_threads(struct tm_flight_meta *m, const struct tm_flight_list *l
 static void put_losses(const struct tm_flight_meta *m, struct tm_bytes *b) {
 	for (size_t i = 0; i < m->loss_count; i++) {
 		const struct tm_flight_loss *l = &m->losses[i];
-		tm_put_loss(b, &(struct tm_loss){ .ns = l->ns,
+		tm_put_loss(b, &(struct tm_loss){ .process = l->process,
+						  .ns = l->ns,
 						  .kind = tm_text_of(l->kind),
 						  .count = l->count,
 						  .bytes = l->bytes,
@@ -290,6 +313,7 @@ void tm_flight_meta_release(struct tm_flight_meta *m) {
 	tm_bytes_release(&m->refusals);
 	free(m->threads);
 	free(m->ended);
+	free(m->losses);
 	free(m->frames);
 	free(m->nodes);
 	*m = (struct tm_flight_meta){ 0 };

@@ -2,8 +2,8 @@
  *
  * Flow:     flight_ring.c reads META, NAMES and STACKS chunks that are to be dropped -> here -> the head of the file when it is written anew
  * Stays:    all that defines an id, since what comes later may name it; of threads that ended long ago and left nothing, nothing. Notes and alerts
- *           up to TM_FLIGHT_TALK_BYTES. Losses are added up by kind. Samples, marks and states of pools go: they belong to their time. So do refusals,
- *           with their events.
+ *           up to TM_FLIGHT_TALK_BYTES; those that readers go by, all, and how many others there were. Losses are added up by process and kind.
+ *           Samples, marks and states of pools go: they belong to their time. So do refusals, with their events.
  * Owns:     copies. Memory and file grow with what is defined, not with what happens.
  * Threads:  the encoder's.
  */
@@ -15,7 +15,7 @@
 #include "writer.h"
 
 #define TM_FLIGHT_TALK_BYTES (256u << 10)
-#define TM_FLIGHT_LOSS_KINDS 32u
+#define TM_FLIGHT_LOSSES 1024u /* of processes */
 
 struct tm_flight_thread {
 	uint32_t process;               /* 0: no such thread */
@@ -32,7 +32,7 @@ struct tm_flight_ended { /* a process whose end was read */
 
 struct tm_flight_loss {
 	char *kind, *reason;
-	uint64_t ns, count, bytes;
+	uint64_t process, ns, count, bytes; /* process 0: the recording */
 };
 
 struct tm_flight_meta {
@@ -45,8 +45,8 @@ struct tm_flight_meta {
 	size_t thread_count, thread_capacity;
 	struct tm_flight_ended *ended; /* whose blocks are still here */
 	size_t ended_count, ended_capacity, forgotten;
-	struct tm_flight_loss losses[TM_FLIGHT_LOSS_KINDS];
-	size_t loss_count;
+	struct tm_flight_loss *losses;
+	size_t loss_count, loss_capacity;
 	struct tm_frame *frames;
 	size_t frame_count, frame_capacity;
 	struct tm_node *nodes;

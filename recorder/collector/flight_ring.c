@@ -165,6 +165,11 @@ static void put_story(struct tm_flight *f, struct tm_bytes *b, uint64_t events, 
 		 "cover no more than that, and a peak is that of the window",
 		 (double)f->watermark_ns / 1e9);
 	tm_put_note(b, &(struct tm_note){ .ns = f->watermark_ns, .kind = tm_text_of("flight"), .text = tm_text_of(text) });
+	if (f->meta.talk_left_out) {
+		snprintf(text, sizeof text, "of the time before the window there are %zu more notes and alerts than the file has room for",
+			 f->meta.talk_left_out);
+		tm_put_note(b, &(struct tm_note){ .ns = f->watermark_ns, .kind = tm_text_of("flight"), .text = tm_text_of(text) });
+	}
 	if (!f->meta.forgotten) return;
 	snprintf(text, sizeof text, "of %zu process%s that ended before the window, what was held at the end is not here",
 		 f->meta.forgotten, f->meta.forgotten == 1 ? "" : "es");
@@ -175,8 +180,11 @@ static int write_story(struct tm_flight *f, struct tm_writer *next) {
 	uint64_t events = f->events, bytes = f->bytes;
 	struct tm_bytes b = TM_BYTES_INIT;
 	for (size_t i = 0; i < f->list.count; i++) {
-		events -= count_of(&f->list.events[i].event);
-		bytes -= f->list.events[i].event.size;
+		const struct tm_flight_event *e = &f->list.events[i];
+		bool is_part = i && e[-1].thread == e->thread && e[-1].number == e->number; /* made by an unmap of what lay before it */
+		unsigned n = is_part ? 1 : count_of(&e->event);
+		events -= n < events ? n : events;
+		bytes -= e->event.size < bytes ? e->event.size : bytes;
 	}
 	put_story(f, &b, events, bytes);
 	f->dropped_events = events;
@@ -254,11 +262,21 @@ static int fill(struct tm_flight *f, struct tm_writer *next) {
 	return result ? result : copy_rest(f, next);
 }
 
+/* The file that a symbolic link leads to is written anew, beside itself; the link stays. */
+static void leave_link(struct tm_writer *w) {
+	struct stat file;
+	char *real = lstat(w->path, &file) == 0 && S_ISLNK(file.st_mode) ? realpath(w->path, NULL) : NULL;
+	if (!real) return;
+	free(w->path);
+	w->path = real;
+}
+
 /* Both take up to ATTEMPTS to find their directory, and return 0 or -errno. */
 static int open_beside(struct tm_writer *w, struct tm_writer *next) {
 	int result = -ENOENT;
 	for (unsigned attempts = 0; result == -ENOENT && attempts < ATTEMPTS; attempts++) {
 		tm_writer_follow(w);
+		leave_link(w);
 		size_t n = strlen(w->path);
 		char *path = tm_memory_new(n + sizeof ".ring", 1);
 		memcpy(path, w->path, n);

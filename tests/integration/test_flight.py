@@ -649,6 +649,150 @@ def a_dump_that_cannot_be_put_where_it_shall_be(t):
     recorder.wait()
 
 
+PARTS = """
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/mman.h>
+enum { MAPPINGS = 400, PARTS = 100 };
+int main(void) {
+	for (int i = 0; i < MAPPINGS; i++) {
+		size_t bytes = (2 * PARTS + 1) * 4096;
+		char *p = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		p = mremap(p, 4096, bytes, MREMAP_MAYMOVE);
+		if (p == MAP_FAILED) return 1;
+		for (int k = 0; k < PARTS; k++)
+			if (munmap(p + (2 * k + 1) * 4096, 4096)) return 2;
+	}
+	for (int i = 0; i < 300000; i++) {
+		void *volatile block = malloc((size_t)i % 5000);
+		free(block);
+	}
+	return 0;
+}
+"""
+
+
+@test
+def parts_of_mappings_are_of_one_event(t):
+    """400 mappings are left in 101 parts each, which the file lists one by one: what was dropped is the rest of the events, by hand 640,800 less what is there yet, and never
+    less than none."""
+    with open(t.path("parts.c"), "w", encoding="ascii") as file:
+        file.write(PARTS)
+    recording = t.record([t.program(t.path("parts.c"))], "--max-size=256KiB,ring")
+    db = t.imported(recording)
+    dropped = db.value("select sum(count) from loss where kind = 'dropped'")
+    kept = db.value("select count(*) + count(free_ns) from allocation a join heap h on h.id = a.heap_id where h.name = 'malloc'")
+    mallocs = 600_000
+    # Of each mapping: the mmap, the mremap (two), the munmaps; its first half is listed, or all of its events are there yet.
+    t.check(mallocs - kept <= dropped <= mallocs - kept + 400 * (3 + 100), f"dropped {dropped}, {kept} of malloc are there")
+    t.equal(db.value("select count(*) from allocation a join heap h on h.id = a.heap_id where h.name = 'mmap' and free_ns is null"), 400 * 101, "parts")
+
+
+GOES_ON = """
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+static pthread_key_t key;
+static int rounds;
+static volatile int over, seconds;
+static void *volatile kept;
+static void last(void *value) {
+	if (++rounds < 4) {
+		pthread_setspecific(key, value);
+		return;
+	}
+	sleep((unsigned)seconds);
+	for (int i = 0; i < 50; i++) kept = malloc(77777);
+	over = 1;
+}
+static void *run(void *unused) {
+	kept = malloc(10);
+	pthread_setspecific(key, &key);
+	return unused;
+}
+int main(int argc, char **argv) {
+	pthread_t thread;
+	seconds = argc > 1 ? atoi(argv[1]) : 0;
+	pthread_key_create(&key, last);
+	if (pthread_create(&thread, NULL, run, NULL)) return 1;
+	for (unsigned i = 0; !over; usleep(1000))
+		for (int k = 0; k < 2000; k++, i++) free(kept = malloc(16 + i * 7919 % 4096));
+	pthread_join(thread, NULL);
+	return 0;
+}
+"""
+
+
+def goes_on(t):
+    with open(t.path("goes_on.c"), "w", encoding="ascii") as file:
+        file.write(GOES_ON)
+    return t.program(t.path("goes_on.c"), "-pthread")
+
+
+@test
+def a_thread_goes_on_behind_its_end(t):
+    """In a destructor that runs after ours it allocates again: its start is told again before, for a bounded file that has forgotten it by then."""
+    recording = t.record([goes_on(t)])
+    lines = t.run([os.path.join(t.build, "tests/integration/tmkdump"), recording.trace]).text.splitlines()
+    of_second = [line.split()[0] for line in lines if re.match(r"thread_(start|end) (id|thread)?=?2\b", line)]
+    t.equal(of_second[:4], ["thread_start", "thread_end", "thread_start", "thread_end"], "records of the second thread")
+    db = t.imported(recording)
+    t.equal(db.rows("select thread_id, count(*) from allocation where size_bytes = 77777 group by 1"), [(2, 50)], "its blocks")
+
+
+@test(long=True)
+def a_thread_that_was_forgotten_goes_on(t):
+    recording = t.record([goes_on(t), "13"], "--max-size=256KiB,ring")
+    db = t.imported(recording)
+    t.equal(db.rows("select cut_reason from trace"), [(None,)], "the file is whole")
+    t.equal(db.value("select count(*) from allocation where size_bytes = 77777 and free_ns is null"), 50, "its blocks")
+
+
+LOSES = """
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void *volatile kept;
+int main(void) {
+	int status;
+	if (fork() == 0) {
+		for (int i = 0; i < 3000000; i++) free(kept = malloc(10));
+		return 0;
+	}
+	if (wait(&status) < 0 || status) return 1;
+	for (int i = 0; i < 300000; i++) free(kept = malloc(10));
+	return 0;
+}
+"""
+
+
+@test
+def losses_keep_their_process(t):
+    with open(t.path("loses.c"), "w", encoding="ascii") as file:
+        file.write(LOSES)
+    recording = t.record([t.program(t.path("loses.c"))], "--on-full=drop", "--ring=64K", "--max-size=256KiB,ring")
+    db = t.imported(recording)
+    lost = dict(db.rows("select process_id, sum(count) from loss where kind = 'ring-full' group by 1"))
+    t.check(None not in lost and lost.get(2, 0) > 100_000, f"losses by process: {lost}")
+    t.check(db.value("select sum(count) from loss where kind = 'dropped'") > 0, "the file was not written anew")
+
+
+@test
+def through_a_symbolic_link(t):
+    """The file that it leads to is the trace, and is written anew where it lies."""
+    os.mkdir(t.path("real"))
+    with open(t.path("real/run.tmk"), "w", encoding="ascii"):
+        pass
+    os.symlink("real/run.tmk", t.path("link.tmk"))
+    with open(t.path("loses.c"), "w", encoding="ascii") as file:
+        file.write(LOSES)
+    t.record([t.program(t.path("loses.c"))], "--force", "--max-size=256KiB,ring", output=t.path("link.tmk"))
+    t.check(os.path.islink(t.path("link.tmk")), "the link is gone")
+    db = t.imported(t.path("real/run.tmk"))
+    t.equal(db.rows("select cut_reason from trace"), [(None,)], "the trace is whole")
+    t.check(db.value("select sum(count) from loss where kind = 'dropped'") > 0, "the file was not written anew")
+
+
 @test
 def bad_bounds(t):
     for value in ("1MiB,round", "64KiB,ring", ",ring", "1MiB,"):
