@@ -15,7 +15,6 @@
  */
 #include "elf_imports.h"
 #include "elf_symbols.h"
-#include "fork_gate.h"
 #include "process.h"
 
 #include <string.h>
@@ -143,12 +142,12 @@ static void look_and_note(struct tm_thread *t, const void *only) {
 	struct look look;
 	memset(&look, 0, sizeof look);
 	look.only = only;
-	if (tm_other_allocator() || tm_is_sandboxed() || !tm_gate_enter()) return;
+	if (tm_other_allocator() || tm_is_sandboxed() || !tm_loader_enter()) return;
 	tm_ours_begin();
 	dl_iterate_phdr(look_at, &look);
 	if (look.allocator_name[0]) dl_iterate_phdr(look_for_calls, &look);
 	tm_ours_end();
-	tm_gate_leave();
+	tm_loader_leave();
 	for (unsigned i = 0; i < look.count; i++)
 		note(t, look.names[i],
 		     " calls a malloc or free that is not tidemark's (loaded with RTLD_DEEPBIND?): its allocations and frees are not in this trace",

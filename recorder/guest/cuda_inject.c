@@ -11,7 +11,6 @@
  * Leaving:  never cuptiFinalize(): the driver may call us in that moment. Callbacks are switched off and do nothing.
  */
 #include "cuda_calls.h"
-#include "fork_gate.h"
 #include "hot.h"
 #include "injection.h"
 #include "process.h"
@@ -223,11 +222,11 @@ void tm_cuda_note_unasked(struct tm_thread *t) {
 		"the CUDA driver was used, and did not ask for us (a debugger runs the program, or it took CUDA_INJECTION64_PATH out of its"
 		" environment?): of CUDA only what PyTorch reports is in this trace";
 	bool loaded;
-	if (!tm_injection_names_us_to_cuda() || atomic_load(&state) != STATE_NONE || tm_is_sandboxed() || !tm_gate_enter()) return;
+	if (!tm_injection_names_us_to_cuda() || atomic_load(&state) != STATE_NONE || tm_is_sandboxed() || !tm_loader_enter()) return;
 	tm_ours_begin();
 	loaded = dl_iterate_phdr(is_driver, NULL) != 0;
 	tm_ours_end();
-	tm_gate_leave();
+	tm_loader_leave();
 	if (loaded && driver_is_in_use()) tm_emit_note(t, "gpu", text);
 }
 

@@ -7,7 +7,7 @@
  * Threads:  InitializeInjection() runs once, in the thread that first calls the driver.
  */
 #include "cupti.h"
-#include "fork_gate.h"
+#include "process.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -82,9 +82,9 @@ static void *open_beside(void) {
 	void *handle = NULL;
 	for (unsigned wanted = 0; wanted < 8 && !handle; wanted++) {
 		b = (struct beside){ .wanted = wanted };
-		if (!tm_gate_enter()) break;
+		if (!tm_loader_enter()) break;
 		bool found = dl_iterate_phdr(look_beside, &b) != 0;
-		tm_gate_leave();
+		tm_loader_leave();
 		if (!found || !cut_last(b.path)) break;
 		for (size_t i = 0; i < 2 && !handle; i++) handle = open_in(b.path, sizeof b.path, here[i]);
 		if (handle || !cut_last(b.path) || !cut_last(b.path)) continue;

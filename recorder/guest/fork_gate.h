@@ -1,6 +1,7 @@
 /* fork_gate.h - no thread forks while another one of ours asks the loader for its modules, or closes one.
  *
- * Flow:     modules.c, bypassed.c, dlsym_hook.c, torch_find.c: tm_gate_enter() .. tm_gate_leave();  process_hooks.c: tm_gate_close(), fork, tm_gate_open()
+ * Flow:     inherited_locks.c (for who looks at the list of modules), dlsym_hook.c: tm_gate_enter() .. tm_gate_leave();
+ *           process_hooks.c: tm_gate_close(), fork, tm_gate_open()
  * The trap: dl_iterate_phdr holds a lock of the loader. One that is held while another thread forks stays locked in the child for ever, and the
  *           child would hang when it asks next. A dlclose that is cut in the middle leaves the child a list of modules that leads into
  *           unmapped memory. Taking a stack holds no lock and needs no gate.

@@ -1,6 +1,10 @@
-/* inherited_locks.c - frees a lock that a fork's child inherited from a thread that does not exist in it.
+/* inherited_locks.c - the lock of the loader's list of modules: taken without waiting for ever, and freed in a fork's child that inherited it from a thread
+ * which does not exist there.
  *
- * Flow:     our constructor finds the loader's lock; fork's child (process_hooks.c, modules.c) -> tm_inherited_locks_free()
+ * Flow:     our constructor finds the loader's lock; whoever looks at the list (modules.c, bypassed.c, ...) -> tm_loader_enter() -> dl_iterate_phdr();
+ *           fork's child (process_hooks.c, modules.c) -> tm_inherited_locks_free()
+ * Waiting:  a callback of the program's, in which its thread holds the lock, may wait for whatever another thread holds while that one calls malloc. So the
+ *           lock is waited for a short while only, and not at all where that was in vain, until it can be had again. It may be taken twice by a thread.
  * The trap: dl_iterate_phdr, which we call, takes a lock of the loader. A thread (in dlopen, say) may hold it while
  *           another one forks; in the child nobody will ever release it, and the next look at the modules there would wait for ever. The C
  *           library resets its other loader lock in the child, this one only in later versions. We ask for it more often than the
@@ -9,6 +13,7 @@
  *           that is ours while a dl_iterate_phdr callback of ours runs, and nobody's before and after. If not exactly one is, nothing is
  *           ever touched.
  */
+#include "fork_gate.h"
 #include "process.h"
 #include "raw.h"
 
@@ -17,10 +22,16 @@
 #include <link.h>
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #define CANDIDATES_MAX 8u
+#define YIELDS 100u
+#define WAITS_MAX 200u /* the yields, and then some 10 ms: the other thread has lost its processor */
 
-static pthread_mutex_t *loader_lock; /* NULL: not found */
+static pthread_mutex_t *_Atomic loader_lock; /* NULL: not found */
+static int (*try_lock)(pthread_mutex_t *);   /* libc's, also where the program has some of its own */
+static int (*unlock)(pthread_mutex_t *);
+static _Atomic bool waited_in_vain;
 
 struct search {
 	char *low, *high; /* the loader's data */
@@ -75,8 +86,51 @@ __attribute__((constructor)) static void find_lock(void) {
 		found = s.candidates[i];
 		matching++;
 	}
-	if (matching == 1) loader_lock = found;
+	*(void **)&try_lock = tm_next_symbol("pthread_mutex_trylock");
+	*(void **)&unlock = tm_next_symbol("pthread_mutex_unlock");
+	if (matching == 1 && try_lock && unlock) atomic_store(&loader_lock, found);
 }
+
+/* --- taking it --- */
+
+static void wait_briefly(unsigned waits) {
+	struct timespec time = { 0, 50000 };
+
+	if (waits < YIELDS) tm_syscall(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
+	else tm_syscall(SYS_nanosleep, (long)&time, 0, 0, 0, 0, 0);
+}
+
+static bool is_got(pthread_mutex_t *m) {
+	for (unsigned i = 0; try_lock(m) != 0; i++) {
+		if (i == WAITS_MAX || tm_is_sandboxed() || atomic_load(&waited_in_vain)) return false;
+		wait_briefly(i);
+	}
+	return true;
+}
+
+bool tm_loader_enter(void) {
+	pthread_mutex_t *m = atomic_load(&loader_lock);
+
+	if (!tm_gate_enter()) return false;
+	if (!m) return true;
+	bool got = is_got(m);
+	if (atomic_load(&waited_in_vain) == got) atomic_store(&waited_in_vain, !got);
+	if (!got) tm_gate_leave();
+	return got;
+}
+
+void tm_loader_leave(void) {
+	pthread_mutex_t *m = atomic_load(&loader_lock);
+
+	if (m) unlock(m);
+	tm_gate_leave();
+}
+
+bool tm_loader_is_held(void) {
+	return atomic_load(&waited_in_vain);
+}
+
+/* --- freeing it --- */
 
 static bool owner_is_gone(const pthread_mutex_t *m) {
 	int owner = m->__data.__owner;
@@ -92,5 +146,7 @@ static void reset(pthread_mutex_t *m) {
 }
 
 void tm_inherited_locks_free(bool alone) {
-	if (loader_lock && loader_lock->__data.__lock != 0 && (alone || owner_is_gone(loader_lock))) reset(loader_lock);
+	pthread_mutex_t *m = atomic_load(&loader_lock);
+
+	if (m && m->__data.__lock != 0 && (alone || owner_is_gone(m))) reset(m);
 }

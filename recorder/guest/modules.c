@@ -489,11 +489,15 @@ static void refresh(struct tm_thread *t) {
 		emit_new(t, &emitted, 0);
 		return;
 	}
-	if (!tm_gate_enter()) return;
+	if (!tm_loader_enter()) {
+		/* Stacks that are known by now do not stand: their modules are asked for again. */
+		if (tm_loader_is_held()) atomic_fetch_add(&tm_versions.modules, 2);
+		return;
+	}
 	tm_ours_begin();
 	dl_iterate_phdr(visit_module, &v);
 	tm_ours_end();
-	tm_gate_leave();
+	tm_loader_leave();
 	if (!v.begun || v.unchanged) return;
 	if (v.incomplete) {
 		forget_new(&v);

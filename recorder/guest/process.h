@@ -39,6 +39,12 @@ static inline void tm_python_poll(struct tm_thread *t) {
 
 extern const uintptr_t tm_python_no_flag TM_HIDDEN; /* tm_guest.python_flag where there is no such check */
 
+/* --- around each look at the loader's list of modules, dl_iterate_phdr (inherited_locks.c) --- */
+/* False: another thread is in there, or forks, for longer than we wait: do without, as one may not wait for it. */
+bool tm_loader_enter(void);
+void tm_loader_leave(void);
+bool tm_loader_is_held(void); /* the last one who came waited in vain */
+
 /* --- in a fork's child, before anything asks for the loaded modules or a stack (inherited_locks.c) --- */
 void tm_inherited_locks_free(bool alone); /* alone: it has just begun, and has one thread for certain */
 

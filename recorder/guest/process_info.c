@@ -91,7 +91,7 @@ const char *tm_other_allocator(void) {
 	void *first = NULL;
 	struct dl_phdr_info info;
 
-	if (looked_for_allocator) return other_allocator;
+	if (looked_for_allocator || !tm_loader_enter()) return other_allocator;
 	looked_for_allocator = true;
 	tm_ours_begin();
 	dl_iterate_phdr(find_first_malloc, &first);
@@ -100,6 +100,7 @@ const char *tm_other_allocator(void) {
 		if (!other_allocator[0]) other_allocator = tm_program_path(program, sizeof program) ? program : "the program";
 	}
 	tm_ours_end();
+	tm_loader_leave();
 	return other_allocator;
 }
 

@@ -7,7 +7,7 @@
 #include "torch.h"
 #include "elf_imports.h"
 #include "elf_symbols.h"
-#include "fork_gate.h"
+#include "process.h"
 
 #include <string.h>
 
@@ -47,11 +47,11 @@ static int look_into(struct dl_phdr_info *info, size_t size, void *context) {
 static void search(void) {
 	struct search s = { 0 };
 
-	if (tm_is_sandboxed() || !tm_gate_enter()) return;
+	if (tm_is_sandboxed() || !tm_loader_enter()) return;
 	tm_ours_begin();
 	dl_iterate_phdr(look_into, &s);
 	tm_ours_end();
-	tm_gate_leave();
+	tm_loader_leave();
 	for (unsigned i = 0; i < TM_TORCH_FUNCTION_COUNT; i++)
 		if (s.functions[i]) atomic_store_explicit(&found[i], s.functions[i], memory_order_release);
 	atomic_store(&searched, s.adds);
@@ -104,11 +104,11 @@ void tm_torch_note_unseen(struct tm_thread *t) {
 	char text[sizeof u.path + sizeof after];
 	bool there;
 
-	if (!tm_torch_is_wanted() || tm_is_sandboxed() || !tm_gate_enter()) return;
+	if (!tm_torch_is_wanted() || tm_is_sandboxed() || !tm_loader_enter()) return;
 	tm_ours_begin();
 	there = dl_iterate_phdr(look_for_unseen, &u) != 0;
 	tm_ours_end();
-	tm_gate_leave();
+	tm_loader_leave();
 	if (!there) return;
 	if (!u.path[0]) memcpy(u.path, "the program", sizeof "the program");
 	memcpy(text, u.path, strlen(u.path));
