@@ -1,10 +1,10 @@
-/* sanitizer.h - does an ELF file need a sanitizer's library that has a malloc of its own (libasan and its kin)?
+/* sanitizer.h - does an ELF file need a sanitizer's library that has a malloc of its own (libasan and its kin), or has it one preloaded?
  *
  * Such a library ends its program at the start if another one comes before it, or calls ours before it can. So nothing is preloaded into these programs. The
  * compilers link it in first of all: only the first libraries that the file needs are looked at. Where the library is linked in statically (clang's
  * way) there is nothing to find, nor to fear.
  *
- * Flow:     recorder/guest/exec_target.c, recorder/collector/executable.c -> here
+ * Flow:     recorder/guest/exec_target.c, recorder/collector/executable.c; for what is preloaded guest/exec_env.c, collector/launch.c -> here
  * Failure:  what cannot be read needs none.
  */
 #ifndef TIDEMARK_SANITIZER_H
@@ -26,6 +26,16 @@ static inline bool tm_is_sanitizer(const char *name) {
 					  "libclang_rt.asan", "libclang_rt.hwasan", "libclang_rt.tsan" };
 	for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++)
 		if (strncmp(name, names[i], strlen(names[i])) == 0) return true;
+	return false;
+}
+
+/* list: a value of LD_PRELOAD. */
+static inline bool tm_preloads_sanitizer(const char *list) {
+	for (size_t n; (list += strspn(list, ": ")), (n = strcspn(list, ": ")) > 0; list += n) {
+		const char *name = list + n;
+		while (name > list && name[-1] != '/') name--;
+		if (tm_is_sanitizer(name)) return true;
+	}
 	return false;
 }
 

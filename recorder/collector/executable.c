@@ -152,7 +152,8 @@ const char *tm_exec_class_reason(enum tm_exec_class class) {
 	case TM_EXEC_FOREIGN: return "it is built for another word size or machine";
 	case TM_EXEC_MUSL: return "it uses another C library (musl)";
 	case TM_EXEC_SETUID: return "it runs with raised privileges, for which the loader preloads nothing";
-	case TM_EXEC_SANITIZED: return "it is built with a sanitizer, which has a malloc of its own and bears no other";
+	case TM_EXEC_SANITIZED:
+		return "it is built with a sanitizer, or one is preloaded, which has a malloc of its own and bears no other";
 	case TM_EXEC_CONFINED: return "it was forked when the program had restricted its system calls (seccomp)";
 	case TM_EXEC_UNKNOWN: return "it could not be read";
 	case TM_EXEC_NATIVE: break;

@@ -5,6 +5,7 @@
  */
 #include "launch.h"
 
+#include "../sanitizer.h"
 #include "executable.h"
 #include "heritage.h"
 #include "memory.h"
@@ -62,6 +63,12 @@ static void set_preload(const char *library) {
 	free(value);
 }
 
+/* It bears no library before it, in the command or in what that starts. */
+static bool preloads_sanitizer(void) {
+	const char *list = getenv("LD_PRELOAD");
+	return list && tm_preloads_sanitizer(list);
+}
+
 static _Noreturn void be_command(const struct tm_session *session, char **command, int go_fd, int error_fd) {
 	char go;
 	ssize_t n;
@@ -86,7 +93,8 @@ int tm_launch_prepare(struct tm_launch *l, const struct tm_session *session, cha
 	if (tm_executable_find(command[0], l->path, sizeof l->path) != 0) l->path[0] = 0;
 	tm_executable_read_command(l->path, &file);
 	l->class = file.class;
-	if (!tm_exec_bears_no_preload(file.class)) set_preload(library);
+	if (preloads_sanitizer()) l->class = file.class == TM_EXEC_NATIVE || file.class == TM_EXEC_UNKNOWN ? TM_EXEC_SANITIZED : file.class;
+	else if (!tm_exec_bears_no_preload(file.class)) set_preload(library);
 	setenv(TM_SESSION_ENV, session->path, 1);
 	if (pipe2(go, O_CLOEXEC) != 0 || pipe2(errors, O_CLOEXEC) != 0 || (l->pid = fork()) < 0) {
 		snprintf(error, error_bytes, "cannot start a process: %s", strerror(errno));

@@ -8,6 +8,7 @@
  *           alone.
  */
 #include "exec_target.h"
+#include "../sanitizer.h"
 #include "process.h"
 
 #include <string.h>
@@ -90,6 +91,15 @@ static void wish_for(struct tm_exec_env *plan, enum tm_exec_class target, bool s
 	if (target == TM_EXEC_STATIC || !tm_guest.shm) return;
 	plan->add_session = true;
 	plan->add_preload = !plan->remove_preload;
+}
+
+bool tm_exec_env_has_sanitizer(char *const *given) {
+	for (; given && *given; given++) {
+		const char *list = value_of(*given, PRELOAD, PRELOAD_SIZE);
+
+		if (list && tm_preloads_sanitizer(list)) return true;
+	}
+	return false;
 }
 
 struct tm_exec_env tm_exec_env_plan(enum tm_exec_class target, char *const *given) {

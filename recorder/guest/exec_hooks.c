@@ -203,6 +203,8 @@ static const struct tm_exec_target *target_of(const struct call *c, struct room 
 	if (!room) return &unknown;
 	target = (struct tm_exec_target *)room->memory;
 	tm_exec_target_find(target, search ? TM_EXEC_BY_PATH_VARIABLE : TM_EXEC_BY_PATH, c->dir, c->name);
+	if ((target->class == TM_EXEC_NATIVE || target->class == TM_EXEC_UNKNOWN) && tm_exec_env_has_sanitizer(c->environment))
+		target->class = TM_EXEC_SANITIZED;
 	return target;
 }
 

@@ -23,6 +23,9 @@ enum tm_exec_lookup {
 
 void tm_exec_target_find(struct tm_exec_target *target, enum tm_exec_lookup lookup, int dir, const char *name);
 
+/* Does its LD_PRELOAD name a sanitizer, which bears no library before it? */
+bool tm_exec_env_has_sanitizer(char *const *given);
+
 /* What is to change in an environment, and how many bytes tm_exec_env_write() needs for it; 0: pass it on as it is. */
 struct tm_exec_env {
 	bool add_preload, remove_preload, add_session, remove_session;

@@ -2,7 +2,13 @@
 
 Method: prog_edges.c says what it was answered, bare and recorded; where the old recorder hung, the program ends itself by an alarm.
 """
+import os
+
 from tidemark_test import main, test
+
+
+def notes(db, kind):
+    return [text for text, in db.rows("select text from note where kind = ?", kind)]
 
 
 @test
@@ -14,6 +20,24 @@ def loader_lock_that_waits_for_the_program(t):
     t.equal(rows, [("main;held;run;allocate_one", 5)], "the plugin is known as soon as it can be looked at")
     recording = t.same_as_bare([t.program("prog_edges.c"), "inside"])
     t.equal((recording.status, recording.out), (0, b"leaving\n"), "the end while it is held")
+
+
+@test
+def sanitizer_that_is_preloaded(t):
+    """It ends a program in which another library comes first."""
+    library = t.run(["gcc", "-print-file-name=libasan.so"]).text.strip()
+    if not os.path.isabs(library) or t.sanitized:
+        t.skip("gcc has no libasan here, or the recorder bears none")
+    child = t.program("prog_child.c")
+    # The shell runs the child as its own child, with an environment of the child's.
+    recording = t.same_as_bare(["sh", "-c", f"ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD={library} {child}; exit $?"])
+    t.equal((recording.status, recording.out), (4, b"child\n"), "a child")
+    db = t.imported(recording)
+    t.equal(["prog_child" in text and "sanitizer" in text for text in notes(db, "not-recordable")], [True], "a note")
+    t.equal(db.value("select count(*) from allocation where size_bytes = 777"), 0, "no block of the child's")
+    recording = t.record([child], status=None, env={"LD_PRELOAD": library, "ASAN_OPTIONS": "detect_leaks=0"})
+    t.equal((recording.status, recording.out), (4, b"child\n"), "the command")
+    t.equal(["prog_child" in text and "sanitizer" in text for text in notes(t.imported(recording), "not-recordable")], [True], "a note of the command")
 
 
 main()
