@@ -182,6 +182,11 @@ static void emit_break(struct tm_thread *t, enum tm_op grow, enum tm_op shrink, 
 	if (new > old) tm_emit_map(t, grow, old, (size_t)(new - old), frame);
 }
 
+/* Where the break is after a call to move it to `asked` that libc calls done: it says so too where the kernel moves nothing, below the heap's begin. */
+static char *break_after(char *old, char *asked) {
+	return asked < old ? real.sbrk(0) : asked;
+}
+
 TM_EXPORT void *sbrk(intptr_t by) {
 	struct tm_thread *t = enter(__builtin_return_address(0));
 	uint64_t begin = t ? tm_begin(t) : 0;
@@ -189,7 +194,7 @@ TM_EXPORT void *sbrk(intptr_t by) {
 
 	if (!t) return old;
 	if (old != (char *)-1) {
-		emit_break(t, TM_OP_SBRK, TM_OP_SBRK_SHRINK, old, old + by, begin, TM_FRAME);
+		emit_break(t, TM_OP_SBRK, TM_OP_SBRK_SHRINK, old, break_after(old, old + by), begin, TM_FRAME);
 	} else {
 		tm_cancel(t);
 		if (by > 0) refused(t, TM_OP_SBRK, (size_t)by, TM_FRAME);
@@ -206,7 +211,7 @@ TM_EXPORT int brk(void *to) {
 
 	if (!t) return result;
 	if (result == 0 && old != (char *)-1) {
-		emit_break(t, TM_OP_BRK, TM_OP_BRK_SHRINK, old, to, begin, TM_FRAME);
+		emit_break(t, TM_OP_BRK, TM_OP_BRK_SHRINK, old, break_after(old, to), begin, TM_FRAME);
 	} else {
 		tm_cancel(t);
 		if (result && (char *)to > old) refused(t, TM_OP_BRK, (size_t)((char *)to - old), TM_FRAME);

@@ -40,4 +40,14 @@ def sanitizer_that_is_preloaded(t):
     t.equal(["prog_child" in text and "sanitizer" in text for text in notes(t.imported(recording), "not-recordable")], [True], "a note of the command")
 
 
+@test
+def break_that_stays(t):
+    for where in ("zero", "low", "far"):
+        recording = t.same_as_bare([t.program("prog_edges.c"), "break", where])
+        t.check(recording.out.endswith(b"moved: no\n"), f"{where}: {recording.out}")
+        db = t.imported(recording)
+        t.equal(db.rows("select size_bytes, count(free_ns) from allocation where api = 'sbrk'"), [(1 << 20, 0)], f"{where}: the break")
+        t.equal(db.rows("select size_bytes, count(free_ns) from allocation where api = 'mmap' and size_bytes = 8192"), [(8192, 0)], f"{where}: what lies below")
+
+
 main()
