@@ -55,6 +55,17 @@ static void *own_function(const char *name) {
 	return tm_symbols_open(&symbols, &here) ? tm_symbols_function(&symbols, name) : NULL;
 }
 
+/* What our call of that name goes to. Where there is nothing of that name, dlerror() would say so next: the program's own lookup, which found something, is
+ * made again, and ends with no error. */
+static void *called_by_us(dlsym_function *next, void *handle, const char *name) {
+	void *called = tm_next_symbol(name);
+	if (called) return called;
+	tm_ours_begin();
+	next(handle, name);
+	tm_ours_end();
+	return NULL;
+}
+
 /* Of a handle. */
 TM_HIDDEN __attribute__((used)) void *tm_dlsym_in(void *handle, const char *name) {
 	dlsym_function *next = atomic_load(&tm_next_dlsym);
@@ -64,7 +75,7 @@ TM_HIDDEN __attribute__((used)) void *tm_dlsym_in(void *handle, const char *name
 	if (!found || tm_is_ours() || !tm_guest.shm) return found;
 	hook = own_function(name);
 	if (!hook || hook == found || tm_other_allocator() || !tm_gate_enter()) return found;
-	called = tm_next_symbol(name);
+	called = called_by_us(next, handle, name);
 	tm_gate_leave();
 	return called == found ? hook : found;
 }

@@ -50,4 +50,16 @@ def break_that_stays(t):
         t.equal(db.rows("select size_bytes, count(free_ns) from allocation where api = 'mmap' and size_bytes = 8192"), [(8192, 0)], f"{where}: what lies below")
 
 
+@test
+def names_that_only_the_library_has(t):
+    with open(t.path("names.c"), "w", encoding="ascii") as file:
+        file.write("void cfree(void *p) {}\nvoid free_sized(void *p, unsigned long n) {}\nint InitializeInjectionNvtx2(void *p) { return 0; }\n")
+    library = t.program(t.path("names.c"), "-shared", "-fPIC", name="names.so")
+    recording = t.same_as_bare([t.program("prog_edges.c"), "names", library])
+    t.equal(recording.text.count(": found, no error"), 4, "names that are found")
+    t.equal(recording.text.count("undefined symbol: no_such_name"), 1, "the one that is not")
+    db = t.imported(recording)
+    t.equal(db.rows("select kind, count, reason from loss"), [], "losses")
+
+
 main()
