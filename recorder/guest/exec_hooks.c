@@ -218,14 +218,25 @@ static bool is_readable(const void *address, uintptr_t *page) {
 	return true;
 }
 
+/* Up to its end, which may lie in a page that is not there. */
+static bool is_readable_text(const char *text, uintptr_t *page) {
+	for (;;) {
+		size_t left = TM_SHM_PAGE - (uintptr_t)text % TM_SHM_PAGE;
+
+		if (!is_readable(text, page)) return false;
+		if (strnlen(text, left) < left) return true;
+		text += left;
+	}
+}
+
 static bool is_readable_call(const struct call *c) {
 	char *const *at = c->environment;
 	uintptr_t list_page = UINTPTR_MAX, text_page = UINTPTR_MAX; /* none yet */
 
-	if (!tm_raw_is_readable(c->name)) return false;
-	for (; at && is_readable(at, &list_page); at++) {
+	if (!is_readable_text(c->name, &text_page)) return false;
+	for (; at && is_readable(at, &list_page) && is_readable((const char *)(at + 1) - 1, &list_page); at++) {
 		if (!*at) return true;
-		if (!is_readable(*at, &text_page)) return false;
+		if (!is_readable_text(*at, &text_page)) return false;
 	}
 	return at == NULL;
 }

@@ -62,4 +62,10 @@ def names_that_only_the_library_has(t):
     t.equal(db.rows("select kind, count, reason from loss"), [], "losses")
 
 
+@test
+def strings_without_an_end(t):
+    recording = t.same_as_bare([t.program("prog_edges.c"), "torn"])
+    t.equal((recording.status, recording.out.count(b"Bad address")), (0, 4), "answers of exec and spawn")
+
+
 main()
