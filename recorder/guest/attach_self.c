@@ -10,12 +10,15 @@
  *           passes it by; but a clone becomes an ordinary child when it execs, hence the one in between. Where orphans come back to the
  *           program (it is its container's init, or a subreaper) it would hang in wait(-1) until the collector ends, which waits for
  *           the program: there we do not start one.
+ * Late:     a program may also load us itself, as the tool that a variable of an earlier recording names (injection.c): nobody has asked for a recording then.
  * Fails:    false, and the program runs unrecorded; with TIDEMARK_VERBOSE set, a line on standard error says why.
  */
+#include "elf_symbols.h"
 #include "process.h"
 #include "raw.h"
 
 #include <errno.h>
+#include <gnu/libc-version.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +76,18 @@ static bool is_launcher(void) {
 		size_t n = strlen(launchers[i]);
 
 		if (strncmp(name, launchers[i], n) == 0 && (name[n] == 0 || name[n] == '.')) return true;
+	}
+	return false;
+}
+
+/* What is preloaded lies in the loader's list before all that the program needs, so before libc; what dlopen loads comes last. */
+static bool is_preloaded(void) {
+	struct dl_phdr_info libc;
+
+	if (!tm_symbols_module((void *)(uintptr_t)gnu_get_libc_version, &libc)) return true;
+	for (const struct link_map *m = _r_debug.r_map; m; m = m->l_next) {
+		if (m->l_ld == _DYNAMIC) return true;
+		if (m->l_addr == libc.dlpi_addr) return false;
 	}
 	return false;
 }
@@ -263,6 +278,7 @@ bool tm_attach_self(char session_path[256]) {
 	bool started;
 
 	if (is_launcher()) return false;
+	if (!is_preloaded()) return give_up("libtidemark.so is not preloaded, but was loaded later");
 	if (inherits_orphans()) return give_up("it is the parent of all orphans here; start it with `tidemark record`");
 	s = tm_raw_map(sizeof *s);
 	if (!s) return give_up("out of memory");

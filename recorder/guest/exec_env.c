@@ -3,12 +3,14 @@
  * Flow:     exec_hooks.c -> here -> the real exec
  * Rules:    following children: our entry of LD_PRELOAD and TIDEMARK_SESSION go along, also where the program cleaned its environment.
  *           Not following: both are taken out. A program of another loader (another machine or libc): our LD_PRELOAD entry is taken out, or
- *           that loader would print an error into the program's output. A static program gets what it was given.
+ *           that loader would print an error into the program's output. With the entry go the variables that name us as a tool
+ *           (injection.c): we would be loaded all the same. A static program gets what it was given.
  *           Other people's LD_PRELOAD entries stay, in order. A session that is not ours (somebody records inside of a recording) is left
  *           alone.
  */
 #include "exec_target.h"
 #include "../sanitizer.h"
+#include "injection.h"
 #include "process.h"
 
 #include <string.h>
@@ -82,10 +84,10 @@ static bool can_be_preloaded(void) {
 static void wish_for(struct tm_exec_env *plan, enum tm_exec_class target, bool session_is_ours) {
 	bool follow = !tm_guest.shm || tm_guest.shm->follow;
 
-	if (tm_exec_bears_no_preload(target) || !can_be_preloaded()) plan->remove_preload = true;
+	if (tm_exec_bears_no_preload(target) || !can_be_preloaded()) plan->remove_preload = plan->remove_tool = true;
 	if (!session_is_ours) return;
 	if (!follow) {
-		plan->remove_preload = plan->remove_session = true;
+		plan->remove_preload = plan->remove_session = plan->remove_tool = true;
 		return;
 	}
 	if (target == TM_EXEC_STATIC || !tm_guest.shm) return;
@@ -104,7 +106,7 @@ bool tm_exec_env_has_sanitizer(char *const *given) {
 
 struct tm_exec_env tm_exec_env_plan(enum tm_exec_class target, char *const *given) {
 	struct tm_exec_env plan = { 0 };
-	bool has_ours = false, has_session = false, session_is_ours = true;
+	bool has_ours = false, has_session = false, session_is_ours = true, has_tool = false;
 	size_t lists = 0;
 
 	if (!tm_own_path()[0]) return plan;
@@ -116,6 +118,7 @@ struct tm_exec_env tm_exec_env_plan(enum tm_exec_class target, char *const *give
 			lists += strlen(list) + strlen(tm_own_path()) + PRELOAD_SIZE + 2;
 			has_ours = has_ours || list_has_ours(list);
 		}
+		has_tool = has_tool || tm_injection_names_us(given[plan.count]);
 		if (session) {
 			has_session = true;
 			session_is_ours = strcmp(session, tm_guest.session_path) == 0;
@@ -126,7 +129,8 @@ struct tm_exec_env tm_exec_env_plan(enum tm_exec_class target, char *const *give
 	plan.remove_preload = plan.remove_preload && has_ours;
 	plan.add_session = plan.add_session && !has_session;
 	plan.remove_session = plan.remove_session && has_session;
-	if (plan.add_preload || plan.remove_preload || plan.add_session || plan.remove_session)
+	plan.remove_tool = plan.remove_tool && has_tool;
+	if (plan.add_preload || plan.remove_preload || plan.add_session || plan.remove_session || plan.remove_tool)
 		plan.size_bytes = (plan.count + 3) * sizeof(char *) + lists + PRELOAD_SIZE + strlen(tm_own_path()) + 2 + SESSION_SIZE +
 				  strlen(tm_guest.session_path) + 1;
 	return plan;
@@ -141,6 +145,7 @@ char **tm_exec_env_write(const struct tm_exec_env *plan, char *const *given, voi
 		char *end;
 
 		if (plan->remove_session && value_of(given[i], SESSION, SESSION_SIZE)) continue;
+		if (plan->remove_tool && tm_injection_names_us(given[i])) continue;
 		if (!list || !(add_preload || plan->remove_preload)) {
 			*next++ = given[i];
 			continue;

@@ -28,7 +28,7 @@ bool tm_exec_env_has_sanitizer(char *const *given);
 
 /* What is to change in an environment, and how many bytes tm_exec_env_write() needs for it; 0: pass it on as it is. */
 struct tm_exec_env {
-	bool add_preload, remove_preload, add_session, remove_session;
+	bool add_preload, remove_preload, add_session, remove_session, remove_tool;
 	size_t count; /* strings in it */
 	size_t size_bytes;
 };

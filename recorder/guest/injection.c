@@ -1,7 +1,7 @@
 /* injection.c - tells NVTX's and ITT's loaders and the CUDA driver, by the environment, that we are their tool: see injection.h.
  *
  * The loaders look once, at the program's first annotation: our constructor is early enough. A child that execs gets the variables with the rest of its
- * environment, and sets them itself where it does not.
+ * environment, and sets them itself where it does not; one that is not to be recorded does not get them (exec_env.c).
  * Profilers that put themselves around a program, and refuse that where they find another tool's name, do not get to see ours, nor does the program that they
  * run see it for the driver; it does for annotations, where they have not named themselves there by then.
  */
@@ -11,6 +11,10 @@
 #include "scope.h"
 
 #include <string.h>
+
+#define NVTX "NVTX_INJECTION64_PATH"
+#define ITT "INTEL_LIBITTNOTIFY64"
+#define CUDA "CUDA_INJECTION64_PATH"
 
 static bool names_us_to_cuda;
 
@@ -54,17 +58,17 @@ static void take_us_out(const char *variable) {
 
 void tm_injection_start(struct tm_thread *t) {
 	if (is_profiler()) {
-		take_us_out("NVTX_INJECTION64_PATH");
-		take_us_out("CUDA_INJECTION64_PATH");
+		take_us_out(NVTX);
+		take_us_out(CUDA);
 		return;
 	}
 	if (tm_guest.shm->nvtx)
-		start(t, "NVTX_INJECTION64_PATH", "injection", "NVTX_INJECTION64_PATH names another tool: NVTX ranges and heaps are not in this trace");
+		start(t, NVTX, "injection", "NVTX_INJECTION64_PATH names another tool: NVTX ranges and heaps are not in this trace");
 	if (tm_guest.shm->itt)
-		start(t, "INTEL_LIBITTNOTIFY64", "injection", "INTEL_LIBITTNOTIFY64 names another tool: ITT tasks and heaps are not in this trace");
+		start(t, ITT, "injection", "INTEL_LIBITTNOTIFY64 names another tool: ITT tasks and heaps are not in this trace");
 	if (tm_guest.shm->gpu == TM_GPU_OFF) return;
 	if (is_launched_by_profiler()) {
-		take_us_out("CUDA_INJECTION64_PATH");
+		take_us_out(CUDA);
 		tm_emit_note(t, "gpu",
 			     "a tool of NVIDIA's runs the program (" LAUNCH_TOKEN
 			     "), which CUPTI is left to: of CUDA only what PyTorch reports"
@@ -72,8 +76,17 @@ void tm_injection_start(struct tm_thread *t) {
 		return;
 	}
 	names_us_to_cuda = start(
-		t, "CUDA_INJECTION64_PATH", "gpu",
+		t, CUDA, "gpu",
 		"CUDA_INJECTION64_PATH names another tool, which CUPTI is left to: of CUDA only what PyTorch reports is in this trace");
+}
+
+bool tm_injection_names_us(const char *string) {
+	static const char *const variables[] = { NVTX "=", ITT "=", CUDA "=" };
+	for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+		size_t n = strlen(variables[i]);
+		if (strncmp(string, variables[i], n) == 0) return *tm_own_path() && strcmp(string + n, tm_own_path()) == 0;
+	}
+	return false;
 }
 
 bool tm_injection_names_us_to_cuda(void) {

@@ -15,6 +15,9 @@
 /* Once a process, from our constructor. Between enter and leave. */
 void tm_injection_start(struct tm_thread *t);
 
+/* Is this, NAME=VALUE, a variable that tells one of them so? */
+bool tm_injection_names_us(const char *string);
+
 /* The driver was told that we are its tool. */
 bool tm_injection_names_us_to_cuda(void);
 

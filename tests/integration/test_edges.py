@@ -68,4 +68,17 @@ def strings_without_an_end(t):
     t.equal((recording.status, recording.out.count(b"Bad address")), (0, 4), "answers of exec and spawn")
 
 
+@test
+def tool_of_a_process_that_is_not_recorded(t):
+    """A child that is not followed is not told that we are its tool; and who loads us by hand is not recorded for that."""
+    program = t.program("prog_edges.c")
+    os.mkdir(t.path("here"))
+    recording = t.same_as_bare([t.program("prog_run.c"), "fork", program, "tool"], "--follow=off", cwd=t.path("here"))
+    t.equal((recording.status, recording.out), (0, b"no tool\n"), "a child")
+    done = t.run([program, "tool"], env={"INTEL_LIBITTNOTIFY64": t.library, "TIDEMARK_VERBOSE": "1"}, cwd=t.path("here"), status=0)
+    t.equal(done.out, b"loaded\n", "by hand")
+    t.check("not preloaded" in done.errors, f"a word why: {done.errors}")
+    t.equal(os.listdir(t.path("here")), [], "traces of their own")
+
+
 main()
