@@ -10,9 +10,11 @@
 #include "elf_symbols.h"
 #include "process.h"
 #include "python.h"
+#include "raw.h"
+#include "sandbox.h"
 
 #include <string.h>
-#include <sys/syscall.h>
+#include <time.h>
 
 /* --- symbols --- */
 
@@ -295,12 +297,22 @@ static struct tm_ring *next_of_others(const struct tm_thread *t, uint32_t *i) {
  * else, 10 ms and more: then it can wait until the interpreter leaves. */
 static void register_barrier_early(const struct tm_thread *t) {
 	uint32_t first = 0;
-	if (!tm_is_sandboxed() && !next_of_others(t, &first)) tm_syscall(SYS_membarrier, REGISTER, 0, 0, 0, 0, 0);
+	if (!tm_is_sandboxed() && !next_of_others(t, &first) && tm_sandbox_is_free(true))
+		tm_syscall(SYS_membarrier, REGISTER, 0, 0, 0, 0, 0);
 }
 
-/* Walks look for TM_PYTHON_LEAVING after they have said that they walk; the barrier makes one of the two see the other. */
+/* Walks look for TM_PYTHON_LEAVING after they have said that they walk; the barrier makes one of the two see the other. Behind a
+ * filter from before the program, which may kill for it, a short sleep stands for it: what they say is out of their processors by then. */
 static void barrier_for_all_threads(void) {
-	if (tm_is_sandboxed() || tm_syscall(SYS_membarrier, BARRIER, 0, 0, 0, 0, 0) == 0) return;
+	struct timespec time = { 0, 1000000 };
+	uint32_t word = 0;
+
+	if (tm_is_sandboxed()) return;
+	if (!tm_sandbox_is_free(true)) {
+		tm_syscall(SYS_futex, (long)&word, FUTEX_WAIT_PRIVATE, 0, (long)&time, 0, 0);
+		return;
+	}
+	if (tm_syscall(SYS_membarrier, BARRIER, 0, 0, 0, 0, 0) == 0) return;
 	tm_syscall(SYS_membarrier, REGISTER, 0, 0, 0, 0, 0);
 	tm_syscall(SYS_membarrier, BARRIER, 0, 0, 0, 0, 0);
 }
