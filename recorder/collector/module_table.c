@@ -128,11 +128,12 @@ static void take_maps_line(struct tm_collector *c, struct tm_process *p, const c
 	if (!path || sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64, &low, &high, permissions, &offset) != 4) return;
 	path[strcspn(path, "\n")] = 0;
 	bool wanted = false;
-	for (size_t i = 0; permissions[2] == 'x' && i < c->stacks.unknown_count && !wanted; i++) {
+	if (permissions[2] != 'x' || tm_module_at(c, p, low + 1)) return;
+	for (size_t i = 0; i < c->stacks.unknown_count && !wanted; i++) {
 		const struct tm_frame_row *row = &c->stacks.frames[c->stacks.unknown[i].id - 1];
 		wanted = row->process == p->id && row->address - 1 >= low && row->address - 1 < high;
 	}
-	if (!wanted || tm_module_at(c, p, low + 1)) return;
+	if (!wanted) return;
 	tm_executable_read(path, &file);
 	uint64_t bias = low - offset + file.first_offset - file.first_low;
 	tm_module_loaded(c, p, tm_timebase_ticks(&c->timebase), UINT64_MAX, bias, low, high - low, path, strlen(path), file.build_id,

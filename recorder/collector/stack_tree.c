@@ -60,6 +60,13 @@ static void write_frame(struct tm_group *g, uint32_t id, enum tm_frame_kind kind
 	g->frames[g->frame_count++] = (struct tm_frame){ kind, row->process, row->module, row->address };
 }
 
+/* How many frames of a process have no module. */
+static size_t *unknown_of(struct tm_stack_tree *t, uint32_t process) {
+	t->unknown_of = tm_memory_grow(t->unknown_of, &t->unknown_of_capacity, process + 1, sizeof t->unknown_of[0]);
+	for (; t->unknown_of_count <= process; t->unknown_of_count++) t->unknown_of[t->unknown_of_count] = 0;
+	return &t->unknown_of[process];
+}
+
 static uint32_t add_frame(struct tm_collector *c, uint64_t hash, struct tm_frame_row row) {
 	struct tm_stack_tree *t = &c->stacks;
 	t->frames = tm_memory_grow(t->frames, &t->frame_capacity, t->frame_count + 1, sizeof t->frames[0]);
@@ -71,6 +78,7 @@ static uint32_t add_frame(struct tm_collector *c, uint64_t hash, struct tm_frame
 		t->unknown = tm_memory_grow(t->unknown, &t->unknown_capacity, t->unknown_count + 1, sizeof t->unknown[0]);
 		t->unknown[t->unknown_count++] = (struct tm_unknown_frame){ id, t->event_ticks };
 		t->unknown_added++;
+		++*unknown_of(t, row.process);
 	}
 	return id;
 }
@@ -244,6 +252,7 @@ void tm_stack_tree_keep_frames(struct tm_stack_tree *t) {
 	free(t->cache);
 	free(t->chain_memory);
 	free(t->unknown);
+	free(t->unknown_of);
 	t->nodes = NULL;
 	t->node_count = t->node_capacity = t->unknown_count = t->unknown_capacity = 0;
 	t->frame_table = (struct tm_slot_table){ 0 };
@@ -252,6 +261,8 @@ void tm_stack_tree_keep_frames(struct tm_stack_tree *t) {
 	t->chains = NULL;
 	t->chain_memory = NULL;
 	t->unknown = NULL;
+	t->unknown_of = NULL;
+	t->unknown_of_count = t->unknown_of_capacity = 0;
 }
 
 void tm_stack_tree_release(struct tm_stack_tree *t) {
@@ -264,7 +275,8 @@ void tm_stack_tree_module_known(struct tm_collector *c, const struct tm_process 
 	struct tm_stack_tree *t = &c->stacks;
 	const struct tm_module *m = &c->modules.all[module - 1];
 	uint64_t load_ns = tm_time_map_ns(&c->timebase.map, m->load_ticks);
-	size_t kept = 0;
+	size_t kept = 0, *left = unknown_of(t, p->id);
+	if (!*left) return; /* of code that a JIT made there may be millions, of other processes */
 	for (size_t i = 0; i < t->unknown_count; i++) {
 		struct tm_unknown_frame u = t->unknown[i];
 		struct tm_frame_row *row = &t->frames[u.id - 1];
@@ -279,11 +291,10 @@ void tm_stack_tree_module_known(struct tm_collector *c, const struct tm_process 
 		struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_FRAME_MODULE);
 		meta->frame_module = (struct tm_frame_module){ u.id, module };
 	}
+	*left -= t->unknown_count - kept;
 	t->unknown_count = kept;
 }
 
 bool tm_stack_tree_has_unknown(const struct tm_stack_tree *t, uint32_t process) {
-	for (size_t i = 0; i < t->unknown_count; i++)
-		if (t->frames[t->unknown[i].id - 1].process == process) return true;
-	return false;
+	return process < t->unknown_of_count && t->unknown_of[process];
 }

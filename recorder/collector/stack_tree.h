@@ -74,6 +74,8 @@ struct tm_stack_tree {
 	} *unknown;
 	size_t unknown_count, unknown_capacity;
 	uint64_t unknown_added; /* ever */
+	size_t *unknown_of;     /* by process */
+	size_t unknown_of_count, unknown_of_capacity;
 	uint64_t event_ticks; /* of the event whose stack is read */
 };
 
