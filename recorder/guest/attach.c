@@ -29,8 +29,8 @@ static long map_file(int fd, size_t size_bytes, uint64_t offset) {
 	return tm_syscall(SYS_mmap, 0, (long)size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, (long)offset);
 }
 
-static long open_session(void) {
-	return tm_syscall(SYS_openat, AT_FDCWD, (long)tm_guest.session_path, O_RDWR | O_CLOEXEC, 0, 0, 0);
+static int open_session(void) {
+	return tm_raw_open(tm_guest.session_path, O_RDWR);
 }
 
 /* Of a limited address space; UINT64_MAX where it has no limit, or nobody tells it: a sandbox may refuse the question. */
@@ -95,18 +95,16 @@ static bool has_room_at_first(struct tm_shm *shm) {
 }
 
 bool tm_session_opens(void) {
-	long fd = open_session();
-	if (fd >= 0) tm_syscall(SYS_close, fd, 0, 0, 0, 0, 0);
-	return fd >= 0;
+	return tm_raw_can_open(tm_guest.session_path, O_RDWR);
 }
 
 static struct tm_shm *map_session(void) {
 	struct tm_shm *shm = NULL;
 	struct stat file;
-	long fd = open_session();
+	int fd = open_session();
 	if (fd < 0) return NULL;
 	if (tm_syscall(SYS_fstat, fd, (long)&file, 0, 0, 0, 0) == 0 && file.st_size >= (off_t)sizeof(struct tm_shm)) {
-		long header = map_file((int)fd, TM_SHM_PAGE, 0);
+		long header = map_file(fd, TM_SHM_PAGE, 0);
 		if (header > 0) {
 			struct tm_shm *probe = (struct tm_shm *)header;
 			if (session_is_sound(probe, (uint64_t)file.st_size) && has_room_at_first(probe)) {

@@ -74,11 +74,7 @@ static char *put_list(char *to, const char *list, bool with_ours) {
 
 /* Can the new image's loader open us? Not after chroot, say, or without the rights that the program began with; it would complain. */
 static bool can_be_preloaded(void) {
-	int fd = tm_raw_open(tm_own_path(), O_RDONLY);
-
-	if (fd < 0) return false;
-	tm_raw_close(fd);
-	return true;
+	return tm_raw_can_open(tm_own_path(), O_RDONLY);
 }
 
 static void wish_for(struct tm_exec_env *plan, enum tm_exec_class target, bool session_is_ours) {

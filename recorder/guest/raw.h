@@ -16,6 +16,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #define TM_PATH_MAX 4096u
 #define TM_SIGNAL_OF_SETUID 33 /* glibc's SIGSETXID, the second of those that lie below SIGRTMIN */
@@ -37,6 +38,16 @@ static inline int tm_raw_open(const char *path, int flags) {
 
 static inline void tm_raw_close(int fd) {
 	tm_syscall(SYS_close, fd, 0, 0, 0, 0, 0);
+}
+
+/* Can the file be opened so, O_RDONLY or O_RDWR? Where this process has no descriptor left: may it be? What it execs has some again. */
+static inline bool tm_raw_can_open(const char *path, int flags) {
+	int fd = tm_raw_open(path, flags), access = flags == O_RDWR ? R_OK | W_OK : R_OK;
+
+	if (fd == -EMFILE || fd == -ENFILE) return tm_syscall(SYS_faccessat, AT_FDCWD, (long)path, access, 0, 0, 0) == 0;
+	if (fd < 0) return false;
+	tm_raw_close(fd);
+	return true;
 }
 
 static inline long tm_raw_read(int fd, void *to, size_t size) {

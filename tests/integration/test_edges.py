@@ -81,4 +81,13 @@ def tool_of_a_process_that_is_not_recorded(t):
     t.equal(os.listdir(t.path("here")), [], "traces of their own")
 
 
+@test
+def programs_started_without_a_descriptor_left(t):
+    recording = t.same_as_bare([t.program("prog_edges.c"), "full", t.program("prog_child.c")])
+    t.equal((recording.status, recording.out), (0, b"child\nchild\nchild\n400\n400\n400\n"), "what they say and return")
+    db = t.imported(recording)
+    t.equal(db.value("select count(*) from allocation where size_bytes = 777"), 3, "they are recorded")
+    t.equal(db.rows("select kind, text from note"), [], "notes")
+
+
 main()
