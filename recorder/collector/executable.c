@@ -156,6 +156,7 @@ const char *tm_exec_class_reason(enum tm_exec_class class) {
 		return "it is built with a sanitizer, or one is preloaded, which has a malloc of its own and bears no other";
 	case TM_EXEC_CONFINED: return "it was forked when the program had restricted its system calls (seccomp)";
 	case TM_EXEC_UNKNOWN: return "it could not be read";
+	case TM_EXEC_UNSEEN: return "it was spawned by a relative path from a directory that could not be followed";
 	case TM_EXEC_NATIVE: break;
 	}
 	return "it did not load the recording library";

@@ -194,15 +194,51 @@ static int call_with_environment(const struct call *c, enum tm_exec_class class)
 	return result;
 }
 
+/* libc's own record of a file action, as far as it matters here. */
+struct file_action {
+	int what;
+	const char *path;
+	char more[16];
+};
+enum { ACTION_CHDIR = 3, ACTION_FCHDIR = 4 };
+
+/* Where the name is relative and the child changes its directory first: the path from ours, in target->path. NULL: it is not to be told, or too long. */
+static const char *name_after_actions(const struct call *c, struct tm_exec_target *target) {
+	const struct file_action *each = c->actions ? (const struct file_action *)c->actions->__actions : NULL, *moves = NULL;
+	bool is_relative = c->name[0] != '/' && (c->form == SPAWN || strchr(c->name, '/'));
+	size_t n, size;
+
+	for (int i = 0; is_relative && each && i < c->actions->__used; i++) {
+		if (each[i].what != ACTION_CHDIR && each[i].what != ACTION_FCHDIR) continue;
+		if (moves || each[i].what == ACTION_FCHDIR) return NULL;
+		moves = &each[i];
+	}
+	if (!moves) return c->name;
+	n = strlen(moves->path);
+	size = strlen(c->name) + 1;
+	if (n + 1 + size > sizeof target->path) return NULL;
+	memcpy(target->path, moves->path, n);
+	target->path[n] = '/';
+	memcpy(target->path + n + 1, c->name, size);
+	return target->path;
+}
+
 /* Found in `room`, if there is any. */
 static const struct tm_exec_target *target_of(const struct call *c, struct room *room) {
 	static const struct tm_exec_target unknown = { .class = TM_EXEC_UNKNOWN };
 	bool search = c->form == BY_PATH_VARIABLE || c->form == SPAWN_BY_PATH_VARIABLE;
 	struct tm_exec_target *target;
+	const char *name;
 
 	if (!room) return &unknown;
 	target = (struct tm_exec_target *)room->memory;
-	tm_exec_target_find(target, search ? TM_EXEC_BY_PATH_VARIABLE : TM_EXEC_BY_PATH, c->dir, c->name);
+	name = name_after_actions(c, target);
+	if (!name) {
+		target->class = TM_EXEC_UNSEEN;
+		target->path[0] = 0;
+		return target;
+	}
+	tm_exec_target_find(target, search ? TM_EXEC_BY_PATH_VARIABLE : TM_EXEC_BY_PATH, c->dir, name);
 	if ((target->class == TM_EXEC_NATIVE || target->class == TM_EXEC_UNKNOWN) && tm_exec_env_has_sanitizer(c->environment))
 		target->class = TM_EXEC_SANITIZED;
 	return target;

@@ -175,7 +175,7 @@ void tm_exec_target_find(struct tm_exec_target *target, enum tm_exec_lookup look
 	char head[HEAD_BYTES];
 
 	target->class = TM_EXEC_UNKNOWN;
-	target->path[0] = 0;
+	if (name != target->path) target->path[0] = 0;
 	if (!name) return;
 	if (search && name[0] && !strchr(name, '/')) {
 		if (!search_path(target->path, name)) {

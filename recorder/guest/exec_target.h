@@ -21,6 +21,7 @@ enum tm_exec_lookup {
 	TM_EXEC_BY_PATH_VARIABLE, /* execvp: a name without a slash is searched in PATH, a script without #! runs in /bin/sh */
 };
 
+/* `name` may lie in target->path. */
 void tm_exec_target_find(struct tm_exec_target *target, enum tm_exec_lookup lookup, int dir, const char *name);
 
 /* Does its LD_PRELOAD name a sanitizer, which bears no library before it? */

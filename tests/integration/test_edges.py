@@ -90,4 +90,22 @@ def programs_started_without_a_descriptor_left(t):
     t.equal(db.rows("select kind, text from note"), [], "notes")
 
 
+@test
+def programs_spawned_from_another_directory(t):
+    """By a path from there. One with a sanitizer runs as it would, and another one is recorded where the directory is told by its path."""
+    if t.run(["gcc", "-fsanitize=address", "-x", "c", "-o", t.path("probe"), "-"], input=b"int main(void) { return 0; }").status:
+        t.skip("gcc has no libasan here")
+    with open(t.path("says.c"), "w", encoding="ascii") as file:
+        file.write("#include <stdio.h>\n#include <stdlib.h>\nint main(void) { free(malloc(777)); return puts(\"hello\") < 0; }\n")
+    os.mkdir(t.path("there"))
+    for name, flags in (("plain", []), ("sanitized", ["-fsanitize=address"])):
+        t.run(["gcc", "-O0", "-w", "-fno-builtin", *flags, "-o", t.path(f"there/{name}"), t.path("says.c")], status=0)
+    for how, name, blocks, reasons in (("path", "plain", 1, 0), ("path", "sanitized", 0, 1), ("fd", "plain", 0, 1), ("fd", "sanitized", 0, 1)):
+        recording = t.same_as_bare([t.program("prog_edges.c"), "moved", how, t.path("there"), f"./{name}"])
+        t.equal((recording.status, recording.out), (0, b"hello\n0\n"), f"{how} {name}")
+        db = t.imported(recording)
+        t.equal(db.value("select count(*) from allocation where size_bytes = 777"), blocks, f"{how} {name}: blocks")
+        t.equal(len(notes(db, "not-recordable")), reasons, f"{how} {name}: notes")
+
+
 main()
