@@ -155,9 +155,12 @@ void tm_columns_finish(struct tm_collector *c, struct tm_group *g) {
 	tm_bytes_clear(&g->payload);
 	if (!filled && watermark_ns == c->columns.promised_ns) return;
 	tm_put_events_header(&g->payload, watermark_ns, filled);
+	g->threads = tm_memory_grow(g->threads, &g->thread_capacity, filled, sizeof g->threads[0]);
 	for (size_t i = 0; i < g->segment_count; i++) {
 		struct tm_segment_buffer *s = &g->segments[i];
-		if (s->count || s->encoder) finish_segment(c, g, s);
+		if (!s->count && !s->encoder) continue;
+		g->threads[g->thread_count++] = s->thread;
+		finish_segment(c, g, s);
 	}
 	c->columns.promised_ns = watermark_ns;
 }

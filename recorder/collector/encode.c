@@ -142,6 +142,11 @@ static void write_meta(struct tm_encoder_thread *e, struct tm_group *g, bool lat
 	if (e->payload.size) add_chunk(e, TM_CHUNK_META);
 }
 
+static void write_threads_again(struct tm_encoder_thread *e, const struct tm_group *g) {
+	tm_flight_tell_again(e->flight, g, &e->payload);
+	if (e->payload.size) add_chunk(e, TM_CHUNK_META);
+}
+
 /* --- STACKS --- */
 
 static void write_stacks(struct tm_encoder_thread *e, const struct tm_group *g) {
@@ -203,13 +208,14 @@ static void write_activities(struct tm_encoder_thread *e, struct tm_group *g) {
 
 void tm_encoder_write_now(struct tm_encoder_thread *e, struct tm_group *g) {
 	if (!e->writer->error) {
+		if (e->flight) write_threads_again(e, g);
 		write_meta(e, g, false);
 		write_stacks(e, g);
 		write_meta(e, g, true);
 		if (g->names.size || g->names.failed) add_payload(e, TM_CHUNK_NAMES, &g->names);
 		write_activities(e, g);
 		write_events(e, g);
-		if (e->flight) tm_flight_make_room(e->flight);
+		if (e->flight) tm_flight_make_room(e->flight, g);
 	}
 	bool written = tm_writer_flush(e->writer) == 0;
 	count_events(e, g, written && !e->is_full);

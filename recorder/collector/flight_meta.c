@@ -30,9 +30,12 @@ static struct tm_flight_thread *thread_at(struct tm_flight_meta *m, uint64_t id)
 static void take_thread_start(struct tm_flight_meta *m, struct tm_cursor *body) {
 	struct tm_thread_start r = tm_get_thread_start(body);
 	struct tm_flight_thread *t = thread_at(m, r.id);
-	if (t && t->process) t->gone = false, t->end_ns = 0; /* it goes on behind its end */
-	if (!t || t->process) return;
-	*t = (struct tm_flight_thread){ .process = (uint32_t)r.process, .tid = r.tid, .start_ns = r.start_ns };
+	if (!t) return;
+	t->gone = t->told_again = false;
+	if (t->process) return;
+	t->process = (uint32_t)r.process;
+	t->tid = r.tid;
+	t->start_ns = r.start_ns;
 }
 
 static void take_thread_end(struct tm_flight_meta *m, struct tm_cursor *body) {
@@ -174,8 +177,29 @@ int tm_flight_meta_stacks(struct tm_flight_meta *m, struct tm_cursor payload) {
 	return result;
 }
 
-uint32_t tm_flight_meta_process(const struct tm_flight_meta *m, uint64_t thread) {
-	return thread < m->thread_count ? m->threads[thread].process : 0;
+uint32_t tm_flight_meta_process(struct tm_flight_meta *m, uint64_t thread) {
+	if (thread >= m->thread_count) return 0;
+	m->threads[thread].gone = false; /* it is not over with it */
+	return m->threads[thread].process;
+}
+
+static void put_thread(struct tm_bytes *b, uint32_t id, const struct tm_flight_thread *t) {
+	tm_put_thread_start(b, &(struct tm_thread_start){ id, t->process, t->tid, t->start_ns });
+	if (t->name) tm_put_thread_name(b, &(struct tm_thread_name){ id, { t->name, t->name_bytes } });
+	if (t->end_ns) tm_put_thread_end(b, &(struct tm_thread_end){ id, t->end_ns });
+}
+
+void tm_flight_meta_tell_again(struct tm_flight_meta *m, uint64_t thread, struct tm_bytes *out) {
+	struct tm_flight_thread *t = thread < m->thread_count ? &m->threads[thread] : NULL;
+	if (!t || !t->left_out) return;
+	put_thread(out, (uint32_t)thread, t);
+	t->left_out = false;
+	t->told_again = true;
+}
+
+void tm_flight_meta_names(struct tm_flight_meta *m, uint64_t thread, uint64_t until) {
+	struct tm_flight_thread *t = thread_at(m, thread);
+	if (t) t->named_until = until;
 }
 
 /* --- forgetting --- */
@@ -241,16 +265,15 @@ static int write_records(struct tm_writer *w, const struct tm_bytes *records) {
 	return result;
 }
 
-static void put_threads(struct tm_flight_meta *m, const struct tm_flight_list *list, struct tm_bytes *b) {
+static void put_threads(struct tm_flight_meta *m, const struct tm_flight_list *list, uint64_t read_back, struct tm_bytes *b) {
 	bool *needed = tm_memory_new(m->thread_count + 1, sizeof *needed);
 	for (size_t i = 0; i < list->count; i++)
 		if (list->events[i].thread < m->thread_count) needed[list->events[i].thread] = true;
 	for (uint32_t i = 0; i < m->thread_count; i++) {
-		const struct tm_flight_thread *t = &m->threads[i];
-		if (!t->process || (t->gone && !needed[i])) continue;
-		tm_put_thread_start(b, &(struct tm_thread_start){ i, t->process, t->tid, t->start_ns });
-		if (t->name) tm_put_thread_name(b, &(struct tm_thread_name){ i, { t->name, t->name_bytes } });
-		if (t->end_ns) tm_put_thread_end(b, &(struct tm_thread_end){ i, t->end_ns });
+		struct tm_flight_thread *t = &m->threads[i];
+		if (!t->process || (t->told_again && !needed[i])) continue;
+		t->left_out = t->gone && !needed[i] && t->named_until <= read_back;
+		if (!t->left_out) put_thread(b, i, t);
 	}
 	free(needed);
 }
@@ -287,13 +310,13 @@ static int write_stacks(const struct tm_flight_meta *m, struct tm_writer *w) {
 	return result;
 }
 
-int tm_flight_meta_write(struct tm_flight_meta *m, const struct tm_flight_list *list, struct tm_writer *w) {
+int tm_flight_meta_write(struct tm_flight_meta *m, const struct tm_flight_list *list, uint64_t read_back, struct tm_writer *w) {
 	struct tm_bytes b = TM_BYTES_INIT;
 	int result = write_records(w, &m->head);
 	forget_refusals(m, list);
 	if (m->refusals.size) tm_put_raw(&b, m->refusals.data, m->refusals.size);
 	b.failed |= m->refusals.failed;
-	put_threads(m, list, &b);
+	put_threads(m, list, read_back, &b);
 	put_losses(m, &b);
 	if (!result && b.size) result = write_records(w, &b);
 	tm_bytes_release(&b);

@@ -20,6 +20,9 @@
 struct tm_flight_thread {
 	uint32_t process;               /* 0: no such thread */
 	bool gone;                      /* it ended, long ago */
+	bool left_out;                  /* of the file, as it is now */
+	bool told_again;                /* in a chunk that is not read back */
+	uint64_t named_until;           /* it is named in the chunks before this one; as tm_flight_meta_names() says */
 	uint64_t tid, start_ns, end_ns; /* end_ns 0: it has not ended */
 	char *name;
 	size_t name_bytes;
@@ -58,10 +61,15 @@ int tm_flight_meta_records(struct tm_flight_meta *m, struct tm_flight_set *set, 
 int tm_flight_meta_stacks(struct tm_flight_meta *m, struct tm_cursor payload);
 /* What has ended well before this time is forgotten, in the set too. */
 void tm_flight_meta_forget(struct tm_flight_meta *m, struct tm_flight_set *set, uint64_t watermark_ns);
-/* The process of a thread, 0 unknown. */
-uint32_t tm_flight_meta_process(const struct tm_flight_meta *m, uint64_t thread);
-/* Threads that the list needs stay. Writes META and STACKS chunks. 0 or a TM_CHUNK_ error or -errno. */
-int tm_flight_meta_write(struct tm_flight_meta *m, const struct tm_flight_list *list, struct tm_writer *w);
+/* The process of a thread whose events are read back, 0 unknown. */
+uint32_t tm_flight_meta_process(struct tm_flight_meta *m, uint64_t thread);
+/* Before chunks that name the thread are written: what the file does not say of it any more is put into `out`. A thread's last destructors may allocate
+ * long after its end was told. */
+void tm_flight_meta_tell_again(struct tm_flight_meta *m, uint64_t thread, struct tm_bytes *out);
+/* The thread is named in chunks that end there; any measure that grows with what is written and read back. */
+void tm_flight_meta_names(struct tm_flight_meta *m, uint64_t thread, uint64_t until);
+/* Threads that the list needs stay, and those that are named beyond `read_back`. Writes META and STACKS chunks. 0 or a TM_CHUNK_ error or -errno. */
+int tm_flight_meta_write(struct tm_flight_meta *m, const struct tm_flight_list *list, uint64_t read_back, struct tm_writer *w);
 void tm_flight_meta_release(struct tm_flight_meta *m);
 
 #endif

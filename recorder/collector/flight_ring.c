@@ -22,6 +22,7 @@ struct tm_flight {
 	uint64_t limit_bytes;
 	uint64_t kept_bytes; /* of the file: definitions and live set, which its beginning is */
 	uint64_t taken;      /* offset: chunks before it are in the set */
+	uint64_t read_bytes; /* of all chunks that were ever taken */
 	int fd;              /* reads the file */
 	struct tm_flight_set *set;
 	struct tm_flight_meta meta;
@@ -148,6 +149,7 @@ static int take_chunk(struct tm_flight *f) {
 	if (tm_unpack(&f->unpacker, &h, f->chunk.data + TM_CHUNK_HEADER_BYTES, &payload) != 0) return EIO;
 	if (take_payload(f, h.kind, payload) != 0) return EIO;
 	f->taken += f->chunk.size;
+	f->read_bytes += f->chunk.size;
 	return 0;
 }
 
@@ -254,7 +256,7 @@ static int copy_rest(struct tm_flight *f, struct tm_writer *next) {
 
 static int fill(struct tm_flight *f, struct tm_writer *next) {
 	tm_flight_set_list(f->set, &f->list);
-	int result = tm_flight_meta_write(&f->meta, &f->list, next);
+	int result = tm_flight_meta_write(&f->meta, &f->list, f->read_bytes, next);
 	if (!result) result = write_story(f, next);
 	if (!result) result = write_events(f, next);
 	if (!result) result = tm_writer_flush(next);
@@ -323,6 +325,33 @@ static int write_anew(struct tm_flight *f) {
 	return result == TM_CHUNK_NO_MEMORY || result == TM_CHUNK_BAD_HEADER ? ENOMEM : -result;
 }
 
+/* --- threads that a group names --- */
+
+/* Of a record; 0 none. */
+static uint64_t thread_of(const struct tm_meta *m) {
+	switch (m->tag) {
+	case TM_RECORD_THREAD_END: return m->thread_end.thread;
+	case TM_RECORD_THREAD_NAME: return m->thread_name.thread;
+	case TM_RECORD_MARK: return m->mark.record.thread;
+	case TM_RECORD_LOSS: return m->loss.thread;
+	default: return 0;
+	}
+}
+
+void tm_flight_tell_again(struct tm_flight *f, const struct tm_group *g, struct tm_bytes *out) {
+	for (size_t i = 0; i < g->thread_count; i++) tm_flight_meta_tell_again(&f->meta, g->threads[i], out);
+	for (size_t i = 0; i < g->meta_count; i++) tm_flight_meta_tell_again(&f->meta, thread_of(&g->meta[i]), out);
+}
+
+static void keep_threads(struct tm_flight *f, const struct tm_group *g) {
+	uint64_t until = f->read_bytes + f->writer->bytes + f->writer->pending.size - f->taken;
+	for (size_t i = 0; i < g->thread_count; i++) tm_flight_meta_names(&f->meta, g->threads[i], until);
+	for (size_t i = 0; i < g->meta_count; i++)
+		if (thread_of(&g->meta[i])) tm_flight_meta_names(&f->meta, thread_of(&g->meta[i]), until);
+}
+
+/* --- the bound --- */
+
 /* How much of the newest chunks stays. */
 static uint64_t window_bytes(const struct tm_flight *f) {
 	uint64_t least = f->limit_bytes / 8, kept = f->kept_bytes > f->limit_bytes ? f->limit_bytes : f->kept_bytes;
@@ -355,8 +384,9 @@ static bool fits(const struct tm_flight *f) {
 }
 
 /* What is live of the chunks that go may take more room than was thought: then all of them go. */
-void tm_flight_make_room(struct tm_flight *f) {
+void tm_flight_make_room(struct tm_flight *f, const struct tm_group *g) {
 	struct tm_writer *w = f->writer;
+	keep_threads(f, g);
 	if (w->error || !w->bytes || fits(f)) return;
 	uint64_t left = bound_bytes(f) - f->kept_bytes, coming = w->pending.size, window = window_bytes(f);
 	if (window + coming > left) window = left > coming ? left - coming : 0;

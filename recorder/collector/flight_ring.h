@@ -13,6 +13,7 @@
 #ifndef TIDEMARK_RECORDER_COLLECTOR_FLIGHT_RING_H
 #define TIDEMARK_RECORDER_COLLECTOR_FLIGHT_RING_H
 
+#include "group.h"
 #include "writer.h"
 
 #define TM_FLIGHT_BYTES_MIN (256u << 10)
@@ -24,8 +25,10 @@ struct tm_flight *tm_flight_new(struct tm_writer *w, uint64_t limit_bytes);
 void tm_flight_free(struct tm_flight *f);
 /* How many the file says are gone, the oldest. */
 uint64_t tm_flight_dropped_events(const struct tm_flight *f);
-/* Before what is buffered is written. */
-void tm_flight_make_room(struct tm_flight *f);
+/* What has to be in front of the group's chunks, records of META: threads that the file says nothing of any more. */
+void tm_flight_tell_again(struct tm_flight *f, const struct tm_group *g, struct tm_bytes *out);
+/* Before what is buffered is written, which is the group. */
+void tm_flight_make_room(struct tm_flight *f, const struct tm_group *g);
 /* Everything that was buffered is in the file. */
 void tm_flight_turn(struct tm_flight *f);
 

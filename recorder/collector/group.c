@@ -31,6 +31,7 @@ void tm_group_release(struct tm_group *g) {
 	free(g->segments);
 	free(g->meta);
 	free(g->activities);
+	free(g->threads);
 	free(g->frames);
 	tm_bytes_release(&g->nodes.parents);
 	tm_bytes_release(&g->nodes.frames);
@@ -63,6 +64,7 @@ void tm_group_clear(struct tm_group *g) {
 	tm_bytes_clear(&g->nodes.parents);
 	tm_bytes_clear(&g->nodes.frames);
 	g->segment_count = g->event_count = g->text_count = g->double_count = g->activity_count = 0;
+	g->thread_count = 0;
 	tm_bytes_clear(&g->names);
 	g->opened_ns = g->end_ns = 0;
 	g->dump = false;

@@ -113,6 +113,8 @@ struct tm_group {
 	size_t activity_count, activity_capacity;
 	struct tm_bytes names;   /* records of frames of this group and of those before */
 	struct tm_bytes payload; /* of the EVENTS chunk, once the group is closed; empty: there is none */
+	uint32_t *threads;       /* of the payload's segments */
+	size_t thread_count, thread_capacity;
 	uint64_t end_ns;         /* of the last event */
 	uint64_t opened_ns; /* CLOCK_MONOTONIC when its first content came, 0: empty */
 	bool dump; /* once it is written, the file is copied */

@@ -10,8 +10,7 @@
 struct tm_thread_row {
 	uint32_t id; /* in the trace */
 	uint32_t tid;
-	uint64_t start_ticks, end_ticks; /* as written; end 0: none */
-	bool again;                      /* its start was written once more behind that end: a bounded file may have forgotten it by then */
+	uint64_t end_ticks; /* as written; 0: none */
 	bool named;         /* it told its name itself */
 	char name[TM_KERNEL_NAME_BYTES]; /* as written, where it did not */
 	const struct tm_process *process;
@@ -21,18 +20,11 @@ static uint64_t by_tid(uint32_t process, uint32_t tid) {
 	return (uint64_t)process << 32 | tid;
 }
 
-static void write_start(struct tm_collector *c, const struct tm_thread_row *row) {
-	tm_group_add(c->group, TM_RECORD_THREAD_START)->thread_start = (struct tm_thread_start){ row->id, row->process->id, row->tid,
-												 row->start_ticks };
-}
-
 uint32_t tm_thread_id(struct tm_collector *c, struct tm_process *p, uint32_t number, uint32_t tid, uint64_t start_ticks) {
 	struct tm_process_table *t = &c->processes;
 	tm_process_need_row(c, p);
 	uint64_t key = (uint64_t)p->id << 32 | number;
 	struct tm_thread_row *row = tm_id_map_get(&t->threads, key);
-	if (row && row->end_ticks && !row->again) write_start(c, row);
-	if (row) row->again = row->end_ticks != 0;
 	if (row) return row->id;
 	row = tm_memory_new(1, sizeof *row);
 	row->id = ++t->last_thread;
@@ -40,8 +32,8 @@ uint32_t tm_thread_id(struct tm_collector *c, struct tm_process *p, uint32_t num
 	row->process = p;
 	tm_id_map_set(&t->threads, key, row);
 	tm_id_map_set(&t->threads_by_tid, by_tid(p->id, tid), row);
-	row->start_ticks = start_ticks > p->start_ticks ? start_ticks : p->start_ticks;
-	write_start(c, row);
+	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_THREAD_START);
+	meta->thread_start = (struct tm_thread_start){ row->id, p->id, tid, start_ticks > p->start_ticks ? start_ticks : p->start_ticks };
 	return row->id;
 }
 
@@ -84,7 +76,6 @@ void tm_thread_ended(struct tm_collector *c, const struct tm_process *p, uint32_
 	struct tm_thread_row *row = thread_row(c, p, number);
 	if (!row || ticks <= row->end_ticks) return;
 	row->end_ticks = ticks;
-	row->again = false;
 	tm_group_add(c->group, TM_RECORD_THREAD_END)->thread_end = (struct tm_thread_end){ row->id, ticks };
 }
 

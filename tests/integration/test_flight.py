@@ -729,17 +729,6 @@ def goes_on(t):
     return t.program(t.path("goes_on.c"), "-pthread")
 
 
-@test
-def a_thread_goes_on_behind_its_end(t):
-    """In a destructor that runs after ours it allocates again: its start is told again before, for a bounded file that has forgotten it by then."""
-    recording = t.record([goes_on(t)])
-    lines = t.run([os.path.join(t.build, "tests/integration/tmkdump"), recording.trace]).text.splitlines()
-    of_second = [line.split()[0] for line in lines if re.match(r"thread_(start|end) (id|thread)?=?2\b", line)]
-    t.equal(of_second[:4], ["thread_start", "thread_end", "thread_start", "thread_end"], "records of the second thread")
-    db = t.imported(recording)
-    t.equal(db.rows("select thread_id, count(*) from allocation where size_bytes = 77777 group by 1"), [(2, 50)], "its blocks")
-
-
 @test(long=True)
 def a_thread_that_was_forgotten_goes_on(t):
     recording = t.record([goes_on(t), "13"], "--max-size=256KiB,ring")

@@ -143,9 +143,7 @@ static inline void read_record(struct trace *t, uint64_t tag, struct tm_cursor *
 	}
 	if (tag == TM_RECORD_THREAD_START) {
 		struct tm_thread_start r = tm_get_thread_start(body);
-		bool again = r.id >= 1 && r.id <= t->thread_count && (r.id >= 64 || t->thread_end[r.id]); /* it goes on behind its end */
-		CHECK(again || r.id == ++t->thread_count);
-		CHECK(r.process >= 1 && r.process <= t->processes);
+		CHECK(r.id == ++t->thread_count && r.process >= 1 && r.process <= t->processes);
 	}
 	if (tag == TM_RECORD_THREAD_END) {
 		struct tm_thread_end e = tm_get_thread_end(body);

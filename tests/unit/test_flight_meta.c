@@ -1,4 +1,4 @@
-/* test_flight_meta.c - recorder/collector/flight_meta.c: what stays of notes, losses and threads when the chunks that told them are dropped. */
+/* test_flight_meta.c - recorder/collector/flight_meta.c: what stays of notes and losses when the chunks that told them are dropped. */
 #include "../../recorder/collector/flight_meta.h"
 
 #include "check.h"
@@ -58,30 +58,11 @@ static void test_losses(struct tm_flight_meta *m, struct tm_flight_set *set) {
 	tm_bytes_release(&b);
 }
 
-/* A thread that ended long ago is forgotten, until its start is told again. */
-static void test_threads(struct tm_flight_meta *m, struct tm_flight_set *set) {
-	struct tm_bytes b = TM_BYTES_INIT;
-	const struct tm_thread_start start = { 1, 1, 100, 10 };
-	tm_put_thread_start(&b, &start);
-	tm_put_thread_end(&b, &(struct tm_thread_end){ 1, 20 });
-	CHECK(tm_flight_meta_records(m, set, tm_cursor_over(b.data, b.size)) == 0);
-	tm_flight_meta_forget(m, set, 1000000000000);
-	CHECK(m->threads[1].gone);
-	tm_bytes_clear(&b);
-	tm_put_thread_start(&b, &start);
-	CHECK(tm_flight_meta_records(m, set, tm_cursor_over(b.data, b.size)) == 0);
-	CHECK(!m->threads[1].gone && !m->threads[1].end_ns && m->threads[1].start_ns == 10);
-	tm_flight_meta_forget(m, set, 2000000000000);
-	CHECK(!m->threads[1].gone);
-	tm_bytes_release(&b);
-}
-
 int main(void) {
 	struct tm_flight_meta m = { 0 };
 	struct tm_flight_set *set = tm_flight_set_new();
 	test_notes(&m, set);
 	test_losses(&m, set);
-	test_threads(&m, set);
 	tm_flight_meta_release(&m);
 	tm_flight_set_free(set);
 	return check_report("flight_meta");
