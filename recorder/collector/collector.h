@@ -89,7 +89,7 @@ struct tm_collector {
 	uint64_t refusals;
 	uint32_t *gpu_functions; /* string ids by the driver's number (gpu_records.c) */
 	uint64_t unringed_events; /* as last seen in the session */
-	uint64_t housekeeping_ns, unringed_written_ns, unknown_looked_up;
+	uint64_t housekeeping_ns, unringed_written_ns;
 	uint32_t fullest;    /* of a pass: how much of a ring there was to read, of the ring that held most of what it can, in 1,024ths */
 	bool modules_wait;   /* of a pass: a ring holds records of modules that came or went */
 	bool finishing;      /* the last passes: nothing is waited for any more */

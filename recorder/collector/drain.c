@@ -618,10 +618,10 @@ static void look_at_ring(struct tm_collector *c, struct tm_ring_view *r, struct 
 	uint32_t modules_ended = atomic_load_explicit(&ring->modules_ended, memory_order_acquire);
 	r->head = atomic_load_explicit(&ring->head, memory_order_acquire);
 	r->readable = may_read(c, r, r->head);
+	tm_module_order_look(c, r, ring, modules_ended); /* also where all that was told has been read */
 	if (r->head == r->tail) return;
 	r->quiet_since_ns = tm_monotonic_ns();
 	r->next_ticks = r->order_ticks = tm_ring_next_ticks(&c->session, index_of(c, r), r->tail, r->head);
-	tm_module_order_look(c, r, ring, modules_ended);
 	tm_ring_order_add(&c->order, r);
 }
 
@@ -819,11 +819,12 @@ static void free_stuck_claim(const struct tm_collector *c, struct tm_ring_view *
 }
 
 static void look_up_unknown_addresses(struct tm_collector *c) {
-	if (c->unknown_looked_up == c->stacks.unknown_added) return;
-	c->unknown_looked_up = c->stacks.unknown_added;
-	for (size_t i = 0; i < c->processes.open_count; i++) {
+	for (size_t i = 0; i < c->processes.open_count && c->stacks.unknown_count; i++) {
 		struct tm_process *p = c->processes.open[i];
-		if (p->id && !p->dead && tm_stack_tree_has_unknown(&c->stacks, p->id) && !tm_module_order_is_told(c, p)) tm_module_look_up_maps(c, p);
+		if (!p->id || p->dead || !tm_stack_tree_has_new_unknown(&c->stacks, p->id, 0, UINT64_MAX) || tm_module_order_is_told(c, p))
+			continue;
+		tm_module_look_up_maps(c, p);
+		atomic_fetch_add_explicit(&c->session.shm->heartbeat, 1, memory_order_relaxed);
 	}
 }
 

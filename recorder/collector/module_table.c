@@ -120,20 +120,14 @@ void tm_module_loaded(struct tm_collector *c, struct tm_process *p, uint64_t tic
 	new_epoch(c, p);
 }
 
-/* One line of /proc/PID/maps whose range holds unknown frames becomes a module, if it maps a file for execution. */
+/* One line of /proc/PID/maps whose range holds unknown frames that are new becomes a module, if it maps a file for execution. */
 static void take_maps_line(struct tm_collector *c, struct tm_process *p, const char *line) {
 	uint64_t low, high, offset;
 	char permissions[5], *path = strchr(line, '/');
 	struct tm_executable file;
 	if (!path || sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64, &low, &high, permissions, &offset) != 4) return;
 	path[strcspn(path, "\n")] = 0;
-	bool wanted = false;
-	if (permissions[2] != 'x' || tm_module_at(c, p, low + 1)) return;
-	for (size_t i = 0; i < c->stacks.unknown_count && !wanted; i++) {
-		const struct tm_frame_row *row = &c->stacks.frames[c->stacks.unknown[i].id - 1];
-		wanted = row->process == p->id && row->address - 1 >= low && row->address - 1 < high;
-	}
-	if (!wanted) return;
+	if (permissions[2] != 'x' || tm_module_at(c, p, low + 1) || !tm_stack_tree_has_new_unknown(&c->stacks, p->id, low, high)) return;
 	tm_executable_read(path, &file);
 	uint64_t bias = low - offset + file.first_offset - file.first_low;
 	tm_module_loaded(c, p, tm_timebase_ticks(&c->timebase), UINT64_MAX, bias, low, high - low, path, strlen(path), file.build_id,
@@ -144,9 +138,9 @@ void tm_module_look_up_maps(struct tm_collector *c, struct tm_process *p) {
 	char name[64], line[8192];
 	snprintf(name, sizeof name, "/proc/%u/maps", p->system_pid);
 	FILE *f = fopen(name, "re");
-	if (!f) return;
-	while (fgets(line, sizeof line, f)) take_maps_line(c, p, line);
-	fclose(f);
+	while (f && fgets(line, sizeof line, f)) take_maps_line(c, p, line);
+	if (f) fclose(f);
+	tm_stack_tree_looked_up(&c->stacks, p->id);
 }
 
 void tm_modules_release(struct tm_module_table *t) {

@@ -46,7 +46,7 @@ void tm_module_loaded(struct tm_collector *c, struct tm_process *p, uint64_t tic
 void tm_module_unloaded(struct tm_collector *c, struct tm_process *p, uint64_t ticks, uint64_t low, uint64_t size);
 /* Id of the module that holds the instruction before the return address pc; 0: none known. */
 uint32_t tm_module_at(const struct tm_collector *c, const struct tm_process *p, uint64_t pc);
-/* Looks the address up in /proc/PID/maps and adds its file as a module; for addresses that stay unknown. */
+/* Looks addresses without a module up in /proc/PID/maps, those that are new since it last did, and adds their files as modules. */
 void tm_module_look_up_maps(struct tm_collector *c, struct tm_process *p);
 void tm_modules_release(struct tm_module_table *t);
 

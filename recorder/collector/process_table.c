@@ -799,6 +799,7 @@ void tm_processes_check(struct tm_collector *c, bool all) {
 	size_t kept = 0;
 	for (size_t i = 0; i < t->open_count; i++)
 		if (!end_if_due(c, t->open[i], false)) t->open[kept++] = t->open[i];
+		else tm_stack_tree_process_ended(&c->stacks, t->open[i]->id);
 	t->open_count = kept;
 }
 

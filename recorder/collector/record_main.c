@@ -246,6 +246,7 @@ static void stop_recording(struct tm_collector *c, const char *why, const char *
 	}
 	tm_session_close_to_guests(&c->session);
 	c->stopped = why;
+	tm_sampler_stop(&c->sampler); /* what it would read on would be kept for the end, however long the program runs */
 	tm_drain_close_group(c, true);
 }
 

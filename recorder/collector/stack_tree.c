@@ -60,11 +60,15 @@ static void write_frame(struct tm_group *g, uint32_t id, enum tm_frame_kind kind
 	g->frames[g->frame_count++] = (struct tm_frame){ kind, row->process, row->module, row->address };
 }
 
-/* How many frames of a process have no module. */
-static size_t *unknown_of(struct tm_stack_tree *t, uint32_t process) {
-	t->unknown_of = tm_memory_grow(t->unknown_of, &t->unknown_of_capacity, process + 1, sizeof t->unknown_of[0]);
-	for (; t->unknown_of_count <= process; t->unknown_of_count++) t->unknown_of[t->unknown_of_count] = 0;
-	return &t->unknown_of[process];
+/* They are kept by process: one with much code of its own must not take others' time, nor its own when it is gone. */
+static void add_unknown(struct tm_stack_tree *t, const struct tm_frame_row *row, uint32_t id) {
+	size_t had = t->unknown_processes;
+	t->unknown = tm_memory_grow(t->unknown, &t->unknown_processes, (size_t)row->process + 1, sizeof t->unknown[0]);
+	if (t->unknown_processes > had) memset(t->unknown + had, 0, (t->unknown_processes - had) * sizeof t->unknown[0]);
+	struct tm_unknown_frames *u = &t->unknown[row->process];
+	u->all = tm_memory_grow(u->all, &u->capacity, u->count + 1, sizeof u->all[0]);
+	u->all[u->count++] = (struct tm_unknown_frame){ row->address, t->event_ticks, id };
+	t->unknown_count++;
 }
 
 static uint32_t add_frame(struct tm_collector *c, uint64_t hash, struct tm_frame_row row) {
@@ -74,12 +78,7 @@ static uint32_t add_frame(struct tm_collector *c, uint64_t hash, struct tm_frame
 	uint32_t id = (uint32_t)t->frame_count;
 	slot_add(&t->frame_table, hash, id);
 	write_frame(c->group, id, TM_FRAME_NATIVE, &row);
-	if (!row.module) {
-		t->unknown = tm_memory_grow(t->unknown, &t->unknown_capacity, t->unknown_count + 1, sizeof t->unknown[0]);
-		t->unknown[t->unknown_count++] = (struct tm_unknown_frame){ id, t->event_ticks };
-		t->unknown_added++;
-		++*unknown_of(t, row.process);
-	}
+	if (!row.module) add_unknown(t, &row, id);
 	return id;
 }
 
@@ -251,18 +250,16 @@ void tm_stack_tree_keep_frames(struct tm_stack_tree *t) {
 	tm_memory_free_table(t->node_table.seen, seen_words(&t->node_table), sizeof t->node_table.seen[0]);
 	free(t->cache);
 	free(t->chain_memory);
+	for (size_t i = 0; i < t->unknown_processes; i++) free(t->unknown[i].all);
 	free(t->unknown);
-	free(t->unknown_of);
 	t->nodes = NULL;
-	t->node_count = t->node_capacity = t->unknown_count = t->unknown_capacity = 0;
+	t->node_count = t->node_capacity = t->unknown_count = t->unknown_processes = 0;
 	t->frame_table = (struct tm_slot_table){ 0 };
 	t->node_table = (struct tm_node_table){ 0 };
 	t->cache = NULL;
 	t->chains = NULL;
 	t->chain_memory = NULL;
 	t->unknown = NULL;
-	t->unknown_of = NULL;
-	t->unknown_of_count = t->unknown_of_capacity = 0;
 }
 
 void tm_stack_tree_release(struct tm_stack_tree *t) {
@@ -271,30 +268,62 @@ void tm_stack_tree_release(struct tm_stack_tree *t) {
 	*t = (struct tm_stack_tree){ 0 };
 }
 
-void tm_stack_tree_module_known(struct tm_collector *c, const struct tm_process *p, uint32_t module, uint64_t before_ns) {
-	struct tm_stack_tree *t = &c->stacks;
-	const struct tm_module *m = &c->modules.all[module - 1];
-	uint64_t load_ns = tm_time_map_ns(&c->timebase.map, m->load_ticks);
-	size_t kept = 0, *left = unknown_of(t, p->id);
-	if (!*left) return; /* of code that a JIT made there may be millions, of other processes */
-	for (size_t i = 0; i < t->unknown_count; i++) {
-		struct tm_unknown_frame u = t->unknown[i];
-		struct tm_frame_row *row = &t->frames[u.id - 1];
-		bool within = row->process == p->id && row->address - 1 >= m->low && row->address - 1 < m->high;
-		uint64_t ns = within ? tm_time_map_ns(&c->timebase.map, u.ticks) : 0;
-		if (!within || (ns < load_ns && load_ns - ns > before_ns)) {
-			t->unknown[kept++] = u;
-			continue;
-		}
-		row->module = module;
-		slot_add(&t->frame_table, frame_hash(row), u.id);
-		struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_FRAME_MODULE);
-		meta->frame_module = (struct tm_frame_module){ u.id, module };
-	}
-	*left -= t->unknown_count - kept;
-	t->unknown_count = kept;
+/* --- frames without a module --- */
+
+/* NULL: the process never had one. */
+static struct tm_unknown_frames *unknown_of(const struct tm_stack_tree *t, uint32_t process) {
+	return process < t->unknown_processes ? &t->unknown[process] : NULL;
 }
 
-bool tm_stack_tree_has_unknown(const struct tm_stack_tree *t, uint32_t process) {
-	return process < t->unknown_of_count && t->unknown_of[process];
+static bool is_within(const struct tm_unknown_frame *f, uint64_t low, uint64_t high) {
+	return f->address - 1 >= low && f->address - 1 < high;
+}
+
+static void give_module(struct tm_collector *c, uint32_t id, uint32_t module) {
+	struct tm_frame_row *row = &c->stacks.frames[id - 1];
+	row->module = module;
+	slot_add(&c->stacks.frame_table, frame_hash(row), id);
+	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_FRAME_MODULE);
+	meta->frame_module = (struct tm_frame_module){ id, module };
+}
+
+void tm_stack_tree_module_known(struct tm_collector *c, const struct tm_process *p, uint32_t module, uint64_t before_ns) {
+	struct tm_unknown_frames *u = unknown_of(&c->stacks, p->id);
+	const struct tm_module *m = &c->modules.all[module - 1];
+	uint64_t load_ns = tm_time_map_ns(&c->timebase.map, m->load_ticks);
+	if (!u) return;
+	size_t first = before_ns == UINT64_MAX ? u->looked_up : 0, kept = first, looked_up = u->looked_up;
+	for (size_t i = first; i < u->count; i++) {
+		struct tm_unknown_frame f = u->all[i];
+		bool within = is_within(&f, m->low, m->high);
+		uint64_t ns = within ? tm_time_map_ns(&c->timebase.map, f.ticks) : 0;
+		if (!within || (ns < load_ns && load_ns - ns > before_ns)) {
+			u->all[kept++] = f;
+			continue;
+		}
+		if (i < looked_up) u->looked_up--;
+		give_module(c, f.id, module);
+	}
+	c->stacks.unknown_count -= u->count - kept;
+	u->count = kept;
+}
+
+bool tm_stack_tree_has_new_unknown(const struct tm_stack_tree *t, uint32_t process, uint64_t low, uint64_t high) {
+	const struct tm_unknown_frames *u = unknown_of(t, process);
+	for (size_t i = u ? u->looked_up : 0; u && i < u->count; i++)
+		if (is_within(&u->all[i], low, high)) return true;
+	return false;
+}
+
+void tm_stack_tree_looked_up(struct tm_stack_tree *t, uint32_t process) {
+	struct tm_unknown_frames *u = unknown_of(t, process);
+	if (u) u->looked_up = u->count;
+}
+
+void tm_stack_tree_process_ended(struct tm_stack_tree *t, uint32_t process) {
+	struct tm_unknown_frames *u = unknown_of(t, process);
+	if (!u) return;
+	t->unknown_count -= u->count;
+	free(u->all);
+	*u = (struct tm_unknown_frames){ 0 };
 }

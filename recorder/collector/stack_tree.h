@@ -68,14 +68,16 @@ struct tm_stack_tree {
 	struct tm_frame_cache_entry *cache;
 	struct tm_chain *chains; /* a lossy cache of whole turns of a stack, 1 << TM_CHAIN_BITS */
 	void *chain_memory;
-	struct tm_unknown_frame { /* without a module */
-		uint32_t id;
-		uint64_t ticks; /* of the event that it was new in */
-	} *unknown;
-	size_t unknown_count, unknown_capacity;
-	uint64_t unknown_added; /* ever */
-	size_t *unknown_of;     /* by process */
-	size_t unknown_of_count, unknown_of_capacity;
+	struct tm_unknown_frames { /* of one process: those without a module */
+		struct tm_unknown_frame {
+			uint64_t address, ticks; /* ticks: of the event that it was new in */
+			uint32_t id;
+		} * all;
+		size_t count, capacity;
+		size_t looked_up; /* so many of them are no news any more */
+	} * unknown;              /* by the process's id */
+	size_t unknown_processes; /* room there */
+	size_t unknown_count;     /* of all of them */
 	uint64_t event_ticks; /* of the event whose stack is read */
 };
 
@@ -95,10 +97,14 @@ void tm_stack_descend(struct tm_collector *c, const struct tm_process *p, uint32
 /* `wanted` has all but its nodes, which are found or made: it is the chain in that place from now on. */
 void tm_stack_set_chain(struct tm_collector *c, const struct tm_process *p, struct tm_chain *chain, const struct tm_chain *wanted);
 /* A module came to be known: frames of the process in its range get it that were new at most `before_ns` before it. What lay there earlier was
- * something else, as code that a program has made. */
+ * something else, as code that a program has made. UINT64_MAX: it was found where frames were looked up that are new, and only those get it. */
 void tm_stack_tree_module_known(struct tm_collector *c, const struct tm_process *p, uint32_t module, uint64_t before_ns);
-/* True if the process has frames without a module. */
-bool tm_stack_tree_has_unknown(const struct tm_stack_tree *t, uint32_t process);
+/* True if the process has frames without a module that are new since they were looked up last, in [low, high). */
+bool tm_stack_tree_has_new_unknown(const struct tm_stack_tree *t, uint32_t process, uint64_t low, uint64_t high);
+/* They have been looked up: what was not found was no module's. */
+void tm_stack_tree_looked_up(struct tm_stack_tree *t, uint32_t process);
+/* The process is over, and nothing more will be known of its frames. */
+void tm_stack_tree_process_ended(struct tm_stack_tree *t, uint32_t process);
 
 /* Where the chain stands, if it is known. */
 static inline struct tm_chain *tm_stack_chain_place(const struct tm_stack_tree *t, const struct tm_chain *wanted) {

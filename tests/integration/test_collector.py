@@ -397,6 +397,49 @@ def a_call_in_the_first_bytes_of_a_mapping(t):
     t.equal((stack[0], stack[-1], [text[-3:] for text in stack[1:-1]]), ("main", "taken", ["006", "016"]), "from main through both functions")
 
 
+FILE_OVER_CODE = r"""#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+void *volatile kept;
+__attribute__((noinline)) void first(void) { kept = malloc(5555); }
+__attribute__((noinline)) void second(void) { kept = malloc(6666); }
+static const unsigned char function[16] = "\x55\x48\x89\xe5\xff\xd7\x5d\xc3"; /* push %rbp; mov %rsp, %rbp; call *%rdi; pop %rbp; ret */
+int main(int argc, char **argv) {
+	static char page[4096];
+	int fd = open(argv[1], O_RDWR | O_CREAT, 0700);
+	memcpy(page + 64, function, 16);
+	if (write(fd, page, sizeof page) != sizeof page) return 1;
+	char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memcpy(code, function, 16);
+	((void (*)(void *))code)(first);
+	sleep(1); /* it is looked up, five times as long as takes two of that */
+	if (mmap(code, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, fd, 0) != code) return 1;
+	((void (*)(void *))(code + 64))(second);
+	sleep(1);
+	return 0;
+}
+"""
+
+
+@test
+def a_file_that_is_mapped_over_made_code(t):
+    """No loader tells of it, so it is looked up. What lay there before, and was looked up then, was the program's own."""
+    if platform.machine() != "x86_64":
+        t.skip("the code is x86-64's")
+    file, found = t.path("code.bin"), None
+    program = source(t, "file_over_code.c", FILE_OVER_CODE)
+    for _ in range(3):  # a busy machine may look later
+        db = t.imported(t.record([program, file]))
+        found = [db.rows("""select f.kind, m.path from allocation a join stack s on s.id = a.stack_id join stack around on around.id = s.parent_id
+                            join frame f on f.id = around.frame_id left join module m on m.id = f.module_id where a.size_bytes = ?""", size) for size in (5555, 6666)]
+        if found[0] == [("unknown", None)]:
+            break
+    t.equal(found, [[("unknown", None)], [("native", file)]], "what called first() and second()")
+
+
 @test
 def coroutines_without_a_caller(t):
     program = source(t, "coroutine.c", "#define _GNU_SOURCE" + COROUTINE)

@@ -214,6 +214,35 @@ def stops_at_the_bound(t):
     t.equal(kept + lost, read, "events in the trace and those left out, a realloc both allocation and free")
 
 
+TOUCHES = """#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static char large[64 << 20];
+int main(void) {
+	for (int i = 0; i < 3000000; i++) {
+		void *volatile block = malloc((size_t)(i * 7919L % 3001) + 1);
+		free(block);
+	}
+	memset(large, 1, sizeof large);
+	usleep(400000);
+	return large[12345] != 1;
+}
+"""
+
+
+@test
+def nothing_is_read_behind_the_bound(t):
+    """Where recording has stopped at its bound nothing is sampled either, however long the program runs: here it becomes larger then."""
+    with open(t.path("touches.c"), "w", encoding="ascii") as file:
+        file.write(TOUCHES)
+    program = t.program(t.path("touches.c"))
+    largest = "select max(value) from sample where name = 'rss'"
+    t.check(t.imported(t.record([program], "--interval=2")).value(largest) >= 64 << 20, "the whole recording did not see it grow")
+    db = t.imported(t.record([program], "--interval=2", "--max-size=256KiB", "--force"))
+    t.check(db.value(largest) < 64 << 20, "it was sampled behind the stop")
+    t.equal(db.value("select count(*) from note where kind = 'max-size'"), 1, "the note")
+
+
 def start_and_wait(t, trace, rounds):
     child = t.start([t.recorder, "-o", trace, "--quiet", "--max-size=256KiB,ring", "--", t.program("flight.c"), "100000000", "5"])
     last, times = None, 0

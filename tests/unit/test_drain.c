@@ -111,6 +111,41 @@ static void test_code_before_module(void) {
 	trace_release(&t);
 }
 
+/* Two processes with code at the same addresses: what one of them tells of its modules is not the other's, and nothing is kept for one that is over. */
+static void test_code_of_two_processes(void) {
+	static struct world w;
+	static struct trace t;
+	uint32_t root = (uint32_t)getpid(), child = root + 1000000;
+	world_start(&w);
+	claim(&w, 0, 1, root, 1);
+	announce(&w, 0, root, 0);
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 6, 0, 0), now(&w), 0x1000, 1, 0x400020, 0x400010);
+	PUT(&w, 0, tm_ring_word(TM_CTL_FORK, 0, 3, 0, 0), now(&w), child);
+	claim(&w, 1, 2, child, 1);
+	announce(&w, 1, child, 1);
+	PUT(&w, 1, tm_ring_word(TM_OP_MALLOC, 0, 7, 0, 0), now(&w), 0x1000, 1, 0x900000, 0x400020, 0x400010);
+	usleep(1000);
+	pass(&w);
+	CHECK(w.c.stacks.unknown_count == 5);
+	PUT(&w, 1, tm_ring_word(TM_CTL_MODULE, 0, 6, 0, 4), now(&w), 0x400000, 0x400000, 0x1000, 0x6f732e61); /* "a.so" */
+	usleep(1000);
+	pass(&w);
+	CHECK(w.c.stacks.unknown_count == 3);
+	PUT(&w, 0, tm_ring_word(TM_CTL_WAIT, 0, 4, 0, 0), now(&w), child, 7 << 8);
+	for (unsigned i = 0; i < 1000 && w.c.stacks.unknown_count != 2; i++) {
+		usleep(1000);
+		pass(&w);
+	}
+	CHECK(w.c.stacks.unknown_count == 2);
+	PUT(&w, 0, tm_ring_word(TM_CTL_MODULE, 0, 6, 0, 4), now(&w), 0x400000, 0x400000, 0x1000, 0x6f732e61);
+	usleep(1000);
+	pass(&w);
+	CHECK(w.c.stacks.unknown_count == 0);
+	finish_and_read(&w, &t);
+	CHECK(t.count == 2 && t.modules == 2 && t.frames == 5);
+	trace_release(&t);
+}
+
 /* More than a ring holds, in pieces, with records that lie across its end. */
 static void test_around_the_ring(void) {
 	static struct world w;
@@ -680,6 +715,7 @@ int main(void) {
 	test_stacks();
 	test_late_module();
 	test_code_before_module();
+	test_code_of_two_processes();
 	test_around_the_ring();
 	test_many_full_rings();
 	test_bytes_of_rings();
