@@ -113,11 +113,18 @@ bool tm_block_scan_again(struct tm_block_scan *s, const struct tm_block_scan *fi
 	return true;
 }
 
-void tm_block_scan_number(struct tm_block_scan *s, const struct tm_id_map *heaps) {
-	for (size_t i = 0; i < s->origins.count; i++) {
-		const uint64_t *number = tm_id_map_find(heaps, (uint64_t)s->origins.items[i].heap, 0);
-		if (number) s->origins.items[i].number = *number;
+bool tm_block_scan_number(struct tm_block_scan *s, const int64_t *heap, size_t count, size_t item_bytes) {
+	struct tm_id_map numbers = { 0 };
+	uint64_t *number = NULL;
+	size_t k = 0;
+	for (; k < count && (number = tm_id_map_put(&numbers, (uint64_t)*heap, 0)); k++) {
+		*number = k + 1;
+		heap = (const int64_t *)(const void *)((const char *)heap + item_bytes);
 	}
+	for (size_t i = 0; i < s->origins.count; i++)
+		if ((number = tm_id_map_find(&numbers, (uint64_t)s->origins.items[i].heap, 0))) s->origins.items[i].number = *number;
+	tm_id_map_release(&numbers);
+	return k == count;
 }
 
 void tm_block_scan_release(struct tm_block_scan *s) {

@@ -55,9 +55,9 @@ typedef bool tm_block_visit(void *context, const struct tm_block_row *row);
 bool tm_block_scan_open(struct tm_block_scan *s, sqlite3 *db, enum tm_block_rows which);
 bool tm_block_scan_again(struct tm_block_scan *s, const struct tm_block_scan *first, enum tm_block_rows which);
 void tm_block_scan_release(struct tm_block_scan *s);
-/* Gives the origins of a heap the number that the caller has for it, by the heap's id; where there are more heaps than one would like to look through for
- * each. Heaps that are not in the map leave theirs as it is. */
-void tm_block_scan_number(struct tm_block_scan *s, const struct tm_id_map *heaps);
+/* Gives the origins of a heap its place in the caller's array, from 1 on; those of other heaps keep what they have. heap: the id in the first of `count`
+ * items of so many bytes. false: out of memory. */
+bool tm_block_scan_number(struct tm_block_scan *s, const int64_t *heap, size_t count, size_t item_bytes);
 
 /* A set with room for all rows from first_id on. */
 bool tm_row_set_open(struct tm_row_set *set, sqlite3 *db, int64_t first_id);

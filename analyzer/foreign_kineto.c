@@ -21,7 +21,7 @@
 #define EPOCH_NS 1000000000000000000ll /* times above this are since 1970 */
 #define NOT_TOLD INT64_MIN             /* bytes of a memory event */
 
-enum row_kind { ROW_SCOPE, ROW_MEMORY, ROW_LAUNCH, ROW_ACTIVITY = 3 };
+enum row_kind { ROW_SCOPE, ROW_MEMORY, ROW_LAUNCH, ROW_ACTIVITY };
 
 /* X(field, key): numbers of an event's args. */
 #define NUMBERS(X) \
@@ -202,7 +202,7 @@ static int on_key(void *context, const unsigned char *data, size_t n) {
 }
 
 /* Before PyTorch 1.12 they had other names. */
-static const struct {
+static const struct category {
 	const char *name, *means;
 	enum row_kind kind;
 } categories[] = {
@@ -221,31 +221,25 @@ static const struct {
 	{ "Memset", "gpu_memset", ROW_ACTIVITY },
 };
 
-/* -1: nothing that is kept. */
-static int kind_of_span(const struct event *e) {
-	size_t i = 0, n = sizeof categories / sizeof *categories;
-	while (i < n && !text_is(&e->category, categories[i].name)) i++;
-	if (i == n) return -1;
-	if (categories[i].kind != ROW_ACTIVITY && !e->has_tid) return -1;
-	return categories[i].kind == ROW_LAUNCH && e->correlation <= 0 ? -1 : (int)categories[i].kind;
+/* NULL: none of those. */
+static const struct category *find_category(const struct text *name) {
+	for (size_t i = 0; i < sizeof categories / sizeof *categories; i++)
+		if (text_is(name, categories[i].name)) return &categories[i];
+	return NULL;
 }
 
-static int kind_of(const struct event *e) {
+/* -1: nothing that is kept. */
+static int kind_of(const struct event *e, const struct category *category) {
 	if (!e->has_ts) return -1;
 	if (text_is(&e->name, "[memory]")) return e->address && e->bytes && e->bytes != NOT_TOLD ? ROW_MEMORY : -1;
-	return e->phase == 'X' ? kind_of_span(e) : -1;
-}
-
-/* By the name that it has now. */
-static const char *category_of_event(const struct event *e) {
-	for (size_t i = 0; i < sizeof categories / sizeof *categories; i++)
-		if (text_is(&e->category, categories[i].name)) return categories[i].means;
-	return "";
+	if (e->phase != 'X' || !category || (category->kind != ROW_ACTIVITY && !e->has_tid)) return -1;
+	return category->kind == ROW_LAUNCH && e->correlation <= 0 ? -1 : (int)category->kind;
 }
 
 static int keep_event(struct reader *r) {
 	struct event *e = &r->event;
-	int kind = kind_of(e);
+	const struct category *category = find_category(&e->category);
+	int kind = kind_of(e, category);
 	r->timeless += !e->has_ts && (e->phase == 'X' || text_is(&e->name, "[memory]"));
 	r->sizeless += e->has_ts && text_is(&e->name, "[memory]") && e->bytes == NOT_TOLD;
 	if (kind < 0) return 1;
@@ -267,7 +261,7 @@ static int keep_event(struct reader *r) {
 	int count = (int)(sizeof values / sizeof *values);
 	for (int i = 0; i < count; i++) sqlite3_bind_int64(r->insert, i + 1, values[i]);
 	sqlite3_bind_text(r->insert, count + 1, e->name.data, (int)e->name.size, SQLITE_STATIC);
-	sqlite3_bind_text(r->insert, count + 2, category_of_event(e), -1, SQLITE_STATIC);
+	sqlite3_bind_text(r->insert, count + 2, category ? category->means : "", -1, SQLITE_STATIC);
 	bool done = sqlite3_step(r->insert) == SQLITE_DONE;
 	sqlite3_reset(r->insert);
 	if (!done) store_failed(r);
@@ -504,11 +498,14 @@ static int tell_row(struct reader *r, sqlite3_stmt *row) {
 	return 0;
 }
 
-/* 0: there are no such rows. */
+/* ?1 is ROW_ACTIVITY. 0: there are no such rows. */
 static int64_t first_of(struct reader *r, const char *sql) {
 	sqlite3_stmt *row = NULL;
 	int64_t first = 0;
-	if (sqlite3_prepare_v2(r->db, sql, -1, &row, NULL) == SQLITE_OK && sqlite3_step(row) == SQLITE_ROW) first = sqlite3_column_int64(row, 0);
+	if (sqlite3_prepare_v2(r->db, sql, -1, &row, NULL) == SQLITE_OK) {
+		sqlite3_bind_int(row, 1, ROW_ACTIVITY); /* no harm where the query has none */
+		if (sqlite3_step(row) == SQLITE_ROW) first = sqlite3_column_int64(row, 0);
+	}
 	sqlite3_finalize(row);
 	return first;
 }
@@ -523,7 +520,7 @@ static int tell(struct reader *r) {
 	if (sqlite3_prepare_v2(r->db, "SELECT * FROM event ORDER BY ts, kind, duration DESC, rowid", -1, &row, NULL) != SQLITE_OK)
 		rc = store_failed(r);
 	/* The first process is that of the operators and blocks, also where a device was at work before them; what devices did is put down to it. */
-	process_of(r, first_of(r, "SELECT pid FROM event WHERE kind <> 3 ORDER BY ts, kind, duration DESC, rowid LIMIT 1"));
+	process_of(r, first_of(r, "SELECT pid FROM event WHERE kind <> ?1 ORDER BY ts, kind, duration DESC, rowid LIMIT 1"));
 	while (!rc && !r->t->failed && (step = sqlite3_step(row)) == SQLITE_ROW) rc = tell_row(r, row);
 	if (!rc && step != SQLITE_DONE && !r->t->failed) rc = store_failed(r);
 	sqlite3_finalize(row);

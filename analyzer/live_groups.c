@@ -135,13 +135,7 @@ static bool read_moments(struct grouping *g, const char *with, const char *insta
 }
 
 static bool number_origins(struct grouping *g) {
-	struct tm_id_map numbers = { 0 };
-	uint64_t *number = NULL;
-	size_t k = 0;
-	for (; k < g->moments.count && (number = tm_id_map_put(&numbers, (uint64_t)g->moments.items[k].heap, 0)); k++) *number = k + 1;
-	tm_block_scan_number(g->scan, &numbers);
-	tm_id_map_release(&numbers);
-	return k == g->moments.count;
+	return !g->moments.count || tm_block_scan_number(g->scan, &g->moments.items->heap, g->moments.count, sizeof *g->moments.items);
 }
 
 static struct group *group_of(struct grouping *g, const struct group *like) {

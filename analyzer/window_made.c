@@ -40,13 +40,8 @@ static bool read_windows(struct made *m, const char *with, const struct tm_optio
 		}
 	sqlite3_finalize(row);
 	sqlite3_free(sql);
-	struct tm_id_map numbers = { 0 };
-	uint64_t *number = NULL;
-	size_t k = 0;
-	for (; k < m->windows.count && (number = tm_id_map_put(&numbers, (uint64_t)m->windows.items[k].heap, 0)); k++) *number = k + 1;
-	tm_block_scan_number(&m->scan, &numbers);
-	tm_id_map_release(&numbers);
-	return step == SQLITE_DONE && k == m->windows.count;
+	if (step != SQLITE_DONE) return false;
+	return !m->windows.count || tm_block_scan_number(&m->scan, &m->windows.items->heap, m->windows.count, sizeof *m->windows.items);
 }
 
 static bool add_row(void *context, const struct tm_block_row *row) {
