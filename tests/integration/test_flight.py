@@ -778,7 +778,10 @@ int main(void) {
 		return 0;
 	}
 	if (wait(&status) < 0 || status) return 1;
-	for (int i = 0; i < 300000; i++) free(kept = malloc(10));
+	for (int i = 0; i < 300000; i++) {
+		free(kept = malloc((size_t)(i * 7919L % 3001)));
+		if (i % 1000 == 0) usleep(2000); /* so that enough of it is drained for the file to be written anew, however slow the recorder is */
+	}
 	return 0;
 }
 """
