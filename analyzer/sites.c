@@ -29,10 +29,12 @@ static struct tm_site_slot *slot_of(const struct tm_sites *s, uint32_t stack) {
 	return &s->slots[i];
 }
 
+#define MANY_BYTES ((size_t)4 << 20)
+
 /* Room for as many sites as there are stacks: memory is taken where it is used, and what stays where it is keeps its huge pages. A limit on
  * addresses counts all of it, so only where the sites are many among the stacks. Where that much cannot be had, the arrays grow as others do. */
 static void make_room(struct tm_sites *s) {
-	if (s->stacks * sizeof *s->heads.items < TM_LARGE_BYTES) return;
+	if (s->stacks * sizeof *s->heads.items < MANY_BYTES) return;
 	(void)(tm_array_reserve(&s->heads, s->stacks) && tm_array_reserve(&s->levels, s->stacks));
 }
 

@@ -39,7 +39,7 @@ void tm_memory_fetch(void *p, size_t bytes) {
 
 static void *map_table(size_t bytes) {
 	void *p = tm_map_aligned(bytes);
-	if (p && bytes >= TM_HUGE_PAGE_BYTES && madvise(p, bytes, MADV_HUGEPAGE) != 0) errno = 0;
+	if (p) tm_prefer_huge_pages(p, bytes);
 	return p;
 }
 
@@ -47,7 +47,7 @@ void *tm_memory_table_ahead(size_t count, size_t item_bytes) {
 	return count <= SIZE_MAX / 2 / item_bytes && count * item_bytes > TM_HUGE_PAGE_BYTES ? map_table(count * item_bytes) : NULL;
 }
 
-/* What a lookup here and there waits for is mostly the translation of its address: a table is in whole huge pages where the system has them for who asks.
+/* What a lookup here and there waits for is mostly the translation of its address: a large table is in whole huge pages where the system has them for who asks.
  * All of it is written at once: a page that is read first is one that all share, which has to be replaced as soon as it is written, and every processor
  * that runs one of our threads has to be told. */
 void *tm_memory_new_table(size_t count, size_t item_bytes) {
@@ -71,7 +71,7 @@ void *tm_memory_clear_and_double(void *p, size_t count, size_t item_bytes) {
 	uint8_t *grown = tm_array_resize(p, before, bytes);
 	if (!grown) tm_memory_exhausted();
 	memset(grown, 0, before);
-	if (madvise(grown, bytes, MADV_HUGEPAGE) != 0) errno = 0;
+	tm_prefer_huge_pages(grown, bytes);
 	tm_memory_fetch(grown + before, before);
 	return grown;
 }

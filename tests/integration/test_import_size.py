@@ -113,7 +113,7 @@ def answers_about_many_stacks(t):
 
 @test
 def large_tables_ask_for_huge_pages(t):
-    """What was allocated in a window is added up by a hash: with huge pages most of its page faults are spared."""
+    """What was allocated in a window is added up by a hash: with huge pages for the large ones of its tables many of its page faults are spared."""
     if t.sanitized:
         t.skip("memory is not what it would be without the sanitizer")
     with open("/sys/kernel/mm/transparent_hugepage/enabled") as f:
@@ -131,7 +131,7 @@ def large_tables_ask_for_huge_pages(t):
         return used.ru_minflt
 
     small, huge = faults(1), faults(0)
-    t.check(huge < 0.65 * small, f"{huge} page faults, and {small} where huge pages are forbidden")
+    t.check(huge < 0.85 * small, f"{huge} page faults, and {small} where huge pages are forbidden")
 
 
 @test
