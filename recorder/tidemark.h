@@ -24,7 +24,8 @@
  *     TIDEMARK_SCOPE("name");            A scope from here to the end of the enclosing block, whatever way it is left: return, break, goto, in C++
  *                                        an exception (the scope is marked so), longjmp (seen at the next block that opens where the one that
  *                                        was left cannot be around it: in the function jumped to, or called by it; else when an outer scope ends).
- *                                        In a C++ coroutine it stays open while that is suspended, and is a range then, as below.
+ *                                        In a C++ coroutine, and on a stack that is not the thread's own (other coroutines', an alternate one of
+ *                                        a handler), it is a range, as below: it stays open while that is suspended, longjmp does not close it.
  *     tidemark_scope_push("name")        Opens a scope on this thread, until the tidemark_scope_pop() that belongs to it. Scopes that a function left
  *     tidemark_scope_pop()               open close with the block around them, with their thread, or with the process. A pop too many does nothing.
  *     id = tidemark_range_begin("name")  A scope of this thread that tidemark_range_end(id) closes, from any thread and in any order.
@@ -245,7 +246,7 @@ TIDEMARK_API_INLINE struct tidemark_block tidemark_block_begin(void *block, cons
 	void (*call)(const void *, const char *, const void *);
 
 	TIDEMARK_API_FIND(call, tidemark_api_block_begin_v1);
-	if (!call) return begun;
+	if (!call || !name) return begun;
 	call(block, name, frame);
 	begun.open = 1;
 	return begun;
@@ -269,7 +270,7 @@ class tidemark_block {
 		void (*call)(const void *, const char *, const void *);
 
 		TIDEMARK_API_FIND(call, tidemark_api_block_begin_v1);
-		if (!call) return;
+		if (!call || !name) return;
 		unwinding_ = unwinding();
 		open_ = true;
 		call(this, name, frame);

@@ -9,10 +9,13 @@
 #include "heaps.h"
 #include "scope.h"
 
-#define KEY_BITS 40u /* of a key; the thread's number is above */
+#define KEY_BITS 40u /* of a key; which thread's it is stands above */
 
 /* Of the last range opened on this thread. Not in struct tm_thread: a thread that outlives its state must not use a number again. */
 static __thread uint64_t last_key __attribute__((tls_model("initial-exec")));
+
+/* Threads that have opened one. Their numbers begin again in a fork's child, which must not give a key to what it opens that its parent gave before. */
+static _Atomic uint32_t openers;
 
 /* A signal handler that came while its thread was inside of a hook: its scopes cannot be written now, and are counted as lost. */
 TM_COLD static void lost_in_handler(void) {
@@ -26,8 +29,9 @@ static inline __attribute__((always_inline)) struct tm_thread *enter(void) {
 	return t;
 }
 
-uint64_t tm_scope_key(struct tm_thread *t) {
-	return ((uint64_t)t->number << KEY_BITS | (++last_key & ((1ull << KEY_BITS) - 1)));
+uint64_t tm_scope_key(void) {
+	if (!last_key) last_key = (uint64_t)(atomic_fetch_add(&openers, 1) + 1) << KEY_BITS;
+	return ++last_key;
 }
 
 static size_t length_of(const char *name) {
@@ -62,15 +66,32 @@ static inline uint64_t link_of(const void *frame) {
 }
 
 /* A block's key is where its variable lies: no two blocks that are alive have the same. A coroutine's variables lie in no frame of the stack, and the
- * block outlives those that it ran in: it is a range. */
+ * block outlives those that it ran in: it is a range. So is one on a stack that is not the thread's own, as other coroutines have and handlers on an alternate
+ * one: how deep the others lie says nothing of whether they were left. */
+static __attribute__((noinline)) void block_begin(uint64_t key, const void *frame, const char *name) {
+	struct tm_thread *t = enter();
+	if (!t) return;
+	bool own = tm_stack_may_be_own(t, (uintptr_t)frame);
+	tm_record_scope(t, own ? TM_OP_SCOPE_BLOCK : TM_OP_SCOPE_RANGE, TM_SCOPE_USER, key, own ? link_of(frame) : 0, name,
+			length_of(name));
+	tm_leave(t);
+}
+
+static inline bool is_known_as_own(const void *frame) {
+	const struct tm_thread *t = tm_tls.thread;
+	return t && (uintptr_t)frame - t->stack_low < t->stack_high - t->stack_low;
+}
+
 TM_EXPORT void tidemark_api_block_begin_v1(const void *block, const char *name, const void *frame) {
+	if (!name) return;
 	if (TM_UNLIKELY(block < (const void *)__builtin_frame_address(0) || block >= frame)) {
-		if (name) scope(TM_OP_SCOPE_RANGE, (uintptr_t)block, 0, name);
+		scope(TM_OP_SCOPE_RANGE, (uintptr_t)block, 0, name);
 		return;
 	}
-	uint64_t link = name ? link_of(frame) : 0;
-	if (!name || tm_record_scope_quickly(TM_OP_SCOPE_BLOCK, TM_SCOPE_USER, (uintptr_t)block, link, name)) return;
-	scope(TM_OP_SCOPE_BLOCK, (uintptr_t)block, link, name);
+	if (TM_LIKELY(is_known_as_own(frame)) &&
+	    tm_record_scope_quickly(TM_OP_SCOPE_BLOCK, TM_SCOPE_USER, (uintptr_t)block, link_of(frame), name))
+		return;
+	block_begin((uintptr_t)block, frame, name);
 }
 
 static void end(uint64_t key, int exception) {
@@ -96,7 +117,7 @@ TM_EXPORT uint64_t tidemark_api_range_begin_v1(const char *category, const char 
 	struct tm_thread *t = name ? enter() : NULL;
 	uint64_t key;
 	if (!t) return 0;
-	key = tm_scope_key(t);
+	key = tm_scope_key();
 	tm_emit_scope(t, TM_OP_SCOPE_RANGE, number, key, 0, name, length_of(name));
 	tm_leave(t);
 	return key;

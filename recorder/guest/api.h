@@ -7,6 +7,6 @@
 #include "guest.h"
 
 /* A key that no other scope of the process has. Between enter and leave. */
-uint64_t tm_scope_key(struct tm_thread *t);
+uint64_t tm_scope_key(void);
 
 #endif

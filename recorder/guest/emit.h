@@ -31,6 +31,9 @@ void tm_stack_start(void);
 size_t tm_stack_bytes(uint32_t capacity);
 void tm_stack_prepare(struct tm_thread *t, void *memory);
 void tm_stack_start_thread(struct tm_thread *t);
+
+/* Does `address` lie on the thread's own stack, or is not known where that is? Between enter and leave. */
+bool tm_stack_may_be_own(struct tm_thread *t, uintptr_t address);
 void tm_stack_release(struct tm_thread *t); /* what it holds besides that memory */
 /* Somebody left a hook by longjmp: what it was writing is worth nothing. */
 void tm_stack_forget(struct tm_thread *t);

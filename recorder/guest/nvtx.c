@@ -81,7 +81,7 @@ static uint64_t new_key(void) {
 	struct tm_thread *t = tm_enter();
 	uint64_t key;
 	if (!t) return 0;
-	key = tm_scope_key(t);
+	key = tm_scope_key();
 	tm_leave(t);
 	return key;
 }

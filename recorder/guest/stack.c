@@ -213,6 +213,10 @@ static inline bool on_own_stack(struct tm_thread *t, uintptr_t address) {
 	return TM_LIKELY(address - t->stack_low < t->stack_high - t->stack_low) || look_for_own_stack(t, address);
 }
 
+bool tm_stack_may_be_own(struct tm_thread *t, uintptr_t address) {
+	return on_own_stack(t, address) || !t->stack_high;
+}
+
 /* --- a stack with all registers --- */
 
 /* Ours come first, then the program's. Inlined: the walk begins in the function that asks. */

@@ -510,6 +510,26 @@ def import_of_processes(t):
 
 
 @test
+def tree_of_scopes_that_touch_no_heap(t):
+    """Whether a line has one with a heap is not asked for each of its scopes."""
+    def tree(n):
+        trace = Trace()
+        trace.process(1, pid=100)
+        trace.thread(1, process=1)
+        name = trace.string("empty")
+        events = [malloc(1000, 0x10000, 32)]
+        for i in range(n):
+            events += [scope("scope_push", 2000 + 10 * i, name=name), scope("scope_end", 2005 + 10 * i)]
+        trace.events(1, events)
+        trace.exit(1, 3000 + 10 * n)
+        trace.end(1, 4000 + 10 * n)
+        t.run([t.tidemark, "import", "--force", trace.save(t.path("tree.tmk")), "-o", t.path("tree.db")], status=0)
+        return of_command(t, "scopes", "--tree", t.path("tree.db"), "--format=csv")
+
+    grows_evenly(t, "scopes", tree, 500)
+
+
+@test
 def import_of_device_blocks(t):
     """What each proves is asked in SQL, mostly of blocks that prove nothing."""
     need_counts(t)

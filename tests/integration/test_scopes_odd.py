@@ -122,6 +122,52 @@ def two_stacks_of_one_thread(t):
 
 
 @test
+def two_coroutines_near_each_other(t):
+    """The first one's block lies further down than the second's, and was not left: what follows is of the block opened last, whichever coroutine runs."""
+    tells(t, """static ucontext_t m, a, b; static char stacks[2][65536];
+                static void in_a(void) { TIDEMARK_SCOPE("a"); keep(10); swapcontext(&a, &m); keep(20); }
+                static void in_b(void) { TIDEMARK_SCOPE("b"); keep(100); swapcontext(&b, &m); keep(200); }
+                static void make(ucontext_t *c, char *stack, void (*f)(void)) { getcontext(c); c->uc_stack.ss_sp = stack; c->uc_stack.ss_size = 65536;
+                c->uc_link = &m; makecontext(c, f, 0); }
+                int main(void) { make(&a, stacks[0], in_a); make(&b, stacks[1], in_b); swapcontext(&m, &a); swapcontext(&m, &b); swapcontext(&m, &a);
+                swapcontext(&m, &b); return 0; }""",
+          ("a", 1, 10, 130, 0, 0, 130, 130), ("b", 1, 320, 320, 0, 0, 320, 320))
+
+
+@test
+def handler_on_a_stack_above_its_threads(t):
+    tells(t, """static char arena[1 << 19] __attribute__((aligned(4096)));
+                static void handle(int s) { TIDEMARK_SCOPE("handler"); keep(5); }
+                static void *work(void *x) { stack_t other = { .ss_sp = arena + (1 << 18), .ss_size = 1 << 18 }; sigaltstack(&other, 0);
+                TIDEMARK_SCOPE("work"); keep(10); raise(SIGUSR1); keep(20); return x; }
+                int main(void) { struct sigaction s = { .sa_handler = handle, .sa_flags = SA_ONSTACK }; pthread_attr_t own; pthread_t thread;
+                sigaction(SIGUSR1, &s, 0); pthread_attr_init(&own); pthread_attr_setstack(&own, arena, 1 << 18);
+                pthread_create(&thread, &own, work, 0); pthread_join(thread, 0); return 0; }""",
+          ("handler", 1, 5, 5, 0, 0, 5, 5), ("work", 1, 30, 35, 0, 0, 35, 35))
+
+
+@test
+def forked_child_ends_what_its_parent_opened(t):
+    """That closes nothing of the child's own, and is counted."""
+    tells(t, """#include <sys/wait.h>
+                #include <unistd.h>
+                static uint64_t id; static pthread_barrier_t at;
+                static void *own(void *x) { uint64_t mine = tidemark_range_begin("own"); keep(10); pthread_barrier_wait(&at); pthread_barrier_wait(&at);
+                keep(20); tidemark_range_end(mine); return x; }
+                static void *opens(void *x) { id = tidemark_range_begin("parent"); if (fork()) { wait(0); tidemark_range_end(id); return x; }
+                pthread_t thread; pthread_barrier_init(&at, 0, 2); pthread_create(&thread, 0, own, 0); pthread_barrier_wait(&at); tidemark_range_end(id);
+                pthread_barrier_wait(&at); pthread_join(thread, 0); _exit(0); }
+                int main(void) { on(opens); return 0; }""",
+          ("own", 1, 30, 30, 0, 0, 30, 30), ("parent", 1, 0, 0, 0, 0, 0, ANY), losses=(("unmatched-scope-end", 1),))
+
+
+@test
+def block_without_a_name(t):
+    tells(t, """static const char *none; int main(void) { { TIDEMARK_SCOPE(none); keep(1); } TIDEMARK_SCOPE("named"); keep(2); return 0; }""",
+          ("named", 1, 2, 2, 0, 0, 2, 2))
+
+
+@test
 def two_threads_at_once(t):
     tells(t, """static void *w(void *x) { TIDEMARK_SCOPE("w"); for (int i = 0; i < 1000; i++) { void *p = malloc(64); PUSH("in"); free(p); POP(); } return x; }
                 int main(void) { pthread_t a, b; pthread_create(&a, 0, w, 0); pthread_create(&b, 0, w, 0); pthread_join(a, 0); pthread_join(b, 0); return 0; }""",
