@@ -109,7 +109,7 @@ static uint32_t category_of(const char *category) {
 	if (strcmp(category, text) == 0) return number;
 	TM_SCOPE_CATEGORIES(X)
 #undef X
-	return tm_category_number(category, strnlen(category, TM_NAME_KEPT), TM_SCOPE_USER);
+	return tm_category_number(category, tm_name_bytes(category), TM_SCOPE_USER);
 }
 
 TM_EXPORT uint64_t tidemark_api_range_begin_v1(const char *category, const char *name) {

@@ -5,6 +5,7 @@
  *           the address of the heap's name in our table, so that a name serves as well.
  */
 #include "api.h"
+#include "attach.h"
 #include "emit.h"
 #include "heaps.h"
 #include "hot.h"
@@ -23,11 +24,14 @@ TM_EXPORT tidemark_heap tidemark_api_heap_create_v1(const char *name, tidemark_h
 	if (name && parent && !parent_number)
 		tm_note_limit(&noted, "unknown-heap",
 			      "a pool was declared inside of a heap that there is not: it is added to the process' totals");
+	size_t n = name ? tm_name_bytes(name) : 0;
 	struct tm_thread *t = name ? tm_enter() : NULL;
-	if (!t) return NULL;
-	number = tm_heap_number(name, strnlen(name, TM_NAME_KEPT), "pool", parent_number, -1);
-	if (number) tm_heap_tell(t, number);
-	tm_leave(t);
+	if (!name || (!t && !tm_is_to_start())) return NULL;
+	number = tm_heap_number(name, n, "pool", parent_number, -1);
+	if (t) {
+		if (number) tm_heap_tell(t, number);
+		tm_leave(t);
+	} /* a library's constructor may come before our own: its pool is told of with its first block */
 	return tm_heap_name(number);
 }
 
@@ -48,7 +52,7 @@ TM_EXPORT void tidemark_api_heap_free_v1(tidemark_heap heap, const void *block) 
 TM_EXPORT void tidemark_api_reset_peak_v1(tidemark_heap heap) {
 	struct tm_thread *t = heap ? tm_enter() : NULL;
 	if (!t) return;
-	tm_emit_text(t, TM_OP_RESET_PEAK, heap, strnlen(heap, TM_NAME_KEPT));
+	tm_emit_text(t, TM_OP_RESET_PEAK, heap, tm_name_bytes(heap));
 	tm_leave(t);
 }
 
@@ -57,7 +61,7 @@ TM_EXPORT void tidemark_api_reset_peak_v1(tidemark_heap heap) {
 TM_EXPORT int tidemark_api_pool_state_v1(const char *heap, uint64_t allocated, uint64_t reserved, uint64_t active, uint64_t inactive);
 
 int tidemark_api_pool_state_v1(const char *heap, uint64_t allocated, uint64_t reserved, uint64_t active, uint64_t inactive) {
-	uint32_t number = heap ? tm_heap_find(heap, strnlen(heap, TM_NAME_KEPT)) : 0;
+	uint32_t number = heap ? tm_heap_find(heap, tm_name_bytes(heap)) : 0;
 	bool is_known = number >= TM_HEAP_NUMBER_OWN;
 	struct tm_thread *t = is_known && (allocated & reserved & active & inactive) != UINT64_MAX ? tm_enter() : NULL;
 	if (!t) return is_known;
@@ -85,7 +89,7 @@ static bool ask(const struct tm_stats_slot *slot, const char *heap) {
 	uint64_t number = (uint64_t)(slot - tm_guest.shm->stats);
 	bool said;
 	if (!t) return false;
-	said = tm_emit_control(t, TM_CTL_STATS, 0, 0, &number, 1, heap, strnlen(heap, TM_NAME_KEPT));
+	said = tm_emit_control(t, TM_CTL_STATS, 0, 0, &number, 1, heap, tm_name_bytes(heap));
 	tm_ring_for_attention();
 	tm_leave(t);
 	return said;

@@ -14,6 +14,7 @@ bool tm_data_is_limited(void);    /* RLIMIT_DATA: what is private and can be wri
 bool tm_has_room(uint64_t bytes); /* of address space, where that is limited: what we map must leave the program most of it */
 bool tm_session_opens(
 	void);          /* for what this process runs; it may be another user now, or have another root, than when it was opened here */
+bool tm_is_to_start(void); /* hook.c: nothing has begun in this process yet, not even to find out whether it is recorded */
 void tm_go_quiet(void); /* nothing is recorded in this process from now on */
 
 bool tm_ring_claim(struct tm_thread *t);  /* a ring for a thread that has none; false: none is free */

@@ -14,11 +14,16 @@ TM_COLD void tm_note_cut(bool wide) {
 	else if (tm_tls.thread && !atomic_exchange(&noted[wide], 1)) tm_emit_note(tm_tls.thread, "cut-texts", texts[wide]);
 }
 
+size_t tm_text_end(const char *text, size_t max) {
+	size_t n = max;
+	while (n > max - 4 && ((uint8_t)text[n] & 0xC0) == 0x80) n--;
+	return ((uint8_t)text[n] & 0xC0) == 0x80 ? max : n; /* no UTF-8: cut anywhere */
+}
+
 size_t tm_text_cut(const char *text, size_t n, size_t max) {
 	if (n <= max) return n;
 	tm_note_cut(false);
-	for (n = max; n > max - 4 && ((uint8_t)text[n] & 0xC0) == 0x80;) n--;
-	return ((uint8_t)text[n] & 0xC0) == 0x80 ? max : n; /* no UTF-8: cut anywhere */
+	return tm_text_end(text, max);
 }
 
 #define BELL_TICKS (1u << 25) /* ten milliseconds or more */

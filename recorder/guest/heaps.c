@@ -4,6 +4,7 @@
  * forks in between leaves a place that is never opened: others wait for it a little and then go past it.
  */
 #include "heaps.h"
+#include "scope.h"
 
 #include <string.h>
 #include <sys/syscall.h>
@@ -120,7 +121,7 @@ bool tm_heap_is_handle(const void *heap) {
 uint32_t tm_heap_of_handle(const char *heap) {
 	uint32_t number = number_of(heap);
 	if (number) return number;
-	return tm_heap_find(heap, strnlen(heap, TM_NAME_KEPT));
+	return tm_heap_find(heap, tm_name_bytes(heap));
 }
 
 const char *tm_heap_name(uint32_t number) {
@@ -176,6 +177,16 @@ void tm_note_limit(_Atomic uint32_t *noted, const char *kind, const char *text) 
 	if (!t) return;
 	if (!atomic_exchange(noted, 1)) tm_emit_note(t, kind, text);
 	tm_hook_leave(t);
+}
+
+size_t tm_name_bytes(const char *name) {
+	static _Atomic uint32_t noted;
+	size_t n = strnlen(name, TM_NAME_KEPT + 1), kept;
+	if (TM_LIKELY(n <= TM_NAME_KEPT)) return n;
+	kept = tm_text_end(name, TM_NAME_KEPT);
+	tm_note_limit(&noted, "cut-texts",
+		      "names of heaps or categories longer than 240 bytes were cut there: those that agree so far are one");
+	return kept;
 }
 
 uint32_t tm_category_number(const char *name, size_t n, uint32_t otherwise) {

@@ -14,6 +14,8 @@
 
 #define TM_NAME_KEPT 240u /* bytes of a heap's or category's name; the rest is cut */
 
+/* Of a name what is kept; a note says that one was cut, unless this is between enter and leave. */
+size_t tm_name_bytes(const char *name);
 /* The number of the heap of this name, made if it is new; two heaps of one name are one. `parent` is a heap's number, or enum tm_heap_number, 0: none; `device`
  * -1: none. `kind` is a short string that stays. The first caller's kind, parent and device count. */
 uint32_t tm_heap_number(const char *name, size_t n, const char *kind, uint32_t parent, int device);

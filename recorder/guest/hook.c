@@ -316,6 +316,10 @@ TM_COLD static bool start_process(bool constructing) {
 	return joined;
 }
 
+bool tm_is_to_start(void) {
+	return atomic_load(&started) == 0;
+}
+
 __attribute__((constructor)) static void construct(void) {
 	struct tm_thread *t;
 	if (atomic_load(&started) == 0 && !start_process(true)) return;

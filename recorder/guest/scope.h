@@ -15,7 +15,9 @@
 
 #define TM_RING_SCOPE_WORDS 4u
 
-/* At most max bytes of the text, and no part of a UTF-8 character at the cut; that one was cut is noted. */
+/* At most max bytes of a longer text, and no part of a UTF-8 character at the cut. */
+size_t tm_text_end(const char *text, size_t max);
+/* The same of a text that may be short; that one was cut is noted. */
 size_t tm_text_cut(const char *text, size_t n, size_t max);
 /* Notes it, once; inside of a hook or not. `wide`: of wide characters. */
 void tm_note_cut(bool wide);

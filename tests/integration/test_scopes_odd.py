@@ -168,6 +168,35 @@ def block_without_a_name(t):
 
 
 @test
+def long_names_of_pools(t):
+    """Those that agree in 240 bytes are one pool, and a note says so; a UTF-8 character at the end of what is kept is kept whole or not at all."""
+    db = recorded(t, r"""int main(void) { static char a[301], b[301], wide[301]; memset(a, 'x', 300); memset(b, 'x', 299);
+                for (int i = 0; i < 300; i += 3) memcpy(wide + i, i ? "\xe2\x82\xac" : "abc", 3); memmove(wide, wide + 2, 299);
+                tidemark_heap_alloc(tidemark_heap_create(a, 0), a, 1000); tidemark_heap_alloc(tidemark_heap_create(b, 0), b, 2000);
+                tidemark_heap_alloc(tidemark_heap_create(wide, 0), wide, 3000); return 0; }""", "-O2")
+    t.equal(db.rows("select h.name, sum(a.size_bytes) from heap h join allocation a on a.heap_id = h.id where h.kind = 'pool' group by h.id order by 2, 1"),
+            [("c" + 79 * "\u20ac", 3000), (240 * "x", 3000)], "pools")
+    t.equal(db.value("select count(*) from note where kind = 'cut-texts' and text like '%240 bytes%'"), 1, "notes")
+
+
+@test
+def pool_that_a_librarys_constructor_makes(t):
+    """It comes before the recorder's own where that is preloaded by hand."""
+    with open(t.path("lib.c"), "w", encoding="ascii") as file:
+        file.write(BEGIN + """static tidemark_heap pool; static char block; __attribute__((constructor)) static void make(void) { pool = tidemark_heap_create("early", 0); }
+                              int use(void) { tidemark_heap_alloc(pool, &block, 12345); return pool != 0; }""")
+    with open(t.path("early.c"), "w", encoding="ascii") as file:
+        file.write("int use(void); int main(void) { return use() + 1; }")
+    t.run(["gcc", "-shared", "-fPIC", "-w", "-I", f"{t.root}/recorder", "-o", "libearly.so", "lib.c"], status=0)
+    t.run(["gcc", "-o", "early", "early.c", "./libearly.so"], status=0)
+    t.run([t.path("early")], status=1)
+    preloaded = t.path("preloaded.tmk")
+    t.run([t.path("early")], env={"LD_PRELOAD": t.library, "TIDEMARK_OPTIONS": f"--quiet -o {preloaded}"}, status=2)
+    for name, trace in (("recorded", t.record([t.path("early")], status=2)), ("preloaded", preloaded)):
+        t.equal(t.imported(trace).rows("select h.name, a.size_bytes from heap h join allocation a on a.heap_id = h.id where h.kind = 'pool'"), [("early", 12345)], name)
+
+
+@test
 def two_threads_at_once(t):
     tells(t, """static void *w(void *x) { TIDEMARK_SCOPE("w"); for (int i = 0; i < 1000; i++) { void *p = malloc(64); PUSH("in"); free(p); POP(); } return x; }
                 int main(void) { pthread_t a, b; pthread_create(&a, 0, w, 0); pthread_create(&b, 0, w, 0); pthread_join(a, 0); pthread_join(b, 0); return 0; }""",
