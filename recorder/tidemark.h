@@ -140,7 +140,8 @@ extern void tidemark_api_reset_peak_v1(tidemark_heap heap) TIDEMARK_API_LINKAGE;
 /* Sets `call` to the recorder's function, or to null without a recorder. A linker that makes a position-dependent program settles a weak
  * function's plain address as null for good; through the global offset table the loader decides, whatever the program was linked as. */
 #if defined(__x86_64__) && defined(__LP64__)
-#define TIDEMARK_API_FIND(call, function) __asm__(".weak " #function "\n\tmovq " #function "@GOTPCREL(%%rip), %0" : "=r"(call))
+#define TIDEMARK_API_FIND(call, function) \
+	__asm__(".weak " #function "\n\t{movq " #function "@GOTPCREL(%%rip), %0|mov %0, QWORD PTR " #function "@GOTPCREL[rip]}" : "=r"(call))
 #else
 #define TIDEMARK_API_FIND(call, function) ((call) = function)
 #endif

@@ -499,8 +499,9 @@ def parts_of_a_program(t):
         with open(t.path(name), "w", encoding="ascii") as file:
             file.write(text)
     t.run(["gcc", "-std=c99", *include, "-c", "part.c", "-o", "part.o"], status=0)
-    for name in ("library", "plugin"):
-        t.run(["gcc", "-O2", "-fPIC", "-shared", *include, f"{name}.c", "-o", f"lib{name}.so"], status=0)
+    dialect = ["-masm=intel"] if os.uname().machine == "x86_64" else []
+    for name, flags in (("library", []), ("plugin", dialect)):
+        t.run(["gcc", "-O2", "-fPIC", "-shared", *flags, *include, f"{name}.c", "-o", f"lib{name}.so"], status=0)
     wanted = [("whole", None, 0), ("part", "whole", 1001), ("library", "whole", 1002), ("loads", "whole", None), ("plugin", "loads", 1003)]
     for cc, flags in (("g++", ("-std=c++98", "-fPIE", "-pie")), ("g++", ("-O2", "-no-pie", "-fno-pic")), ("clang++", ("-O2", "-flto"))):
         t.need(cc)
