@@ -101,6 +101,7 @@ int tm_foreign_translate(struct tm_foreign *f, enum tm_foreign_kind kind, const 
 	if (!rc) rc = readers[kind](f, &trace, path);
 	if (rc && trace.failed) tm_foreign_fail(f, "%s", trace.error);
 	f->content = trace.told_content;
+	f->start_unix_ns = trace.start_unix_ns;
 	tm_foreign_trace_release(&trace);
 	return rc;
 }

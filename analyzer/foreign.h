@@ -29,6 +29,7 @@ struct tm_foreign {
 	const char *cut_reason; /* why the file was not read to its end; NULL: it was */
 	char damage[128];       /* cut_reason may be this */
 	uint64_t file_bytes, sound_bytes;
+	uint64_t start_unix_ns; /* of the trace's time 0; 0: unknown */
 	uint64_t content;     /* equal recordings have equal ones, also if one of them is compressed; in trace_info, too */
 	bool hides_addresses; /* those in the trace only tell blocks apart */
 	char error[256];      /* why it failed */

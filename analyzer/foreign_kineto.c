@@ -515,8 +515,8 @@ static int tell(struct reader *r) {
 	int rc = 0, step = SQLITE_DONE;
 	r->first_ns = r->end_ns = first_of(r, "SELECT min(ts) FROM event");
 	r->next_end_ns = INT64_MAX;
-	if (r->base_ns > 0 && r->first_ns >= 0) tm_foreign_info_number(r->t, "start_unix_ns", (uint64_t)r->base_ns + (uint64_t)r->first_ns);
-	else if (r->first_ns > EPOCH_NS) tm_foreign_info_number(r->t, "start_unix_ns", (uint64_t)r->first_ns);
+	if (r->base_ns > 0 && r->first_ns >= 0) tm_foreign_start(r->t, (uint64_t)r->base_ns + (uint64_t)r->first_ns);
+	else if (r->first_ns > EPOCH_NS) tm_foreign_start(r->t, (uint64_t)r->first_ns);
 	if (sqlite3_prepare_v2(r->db, "SELECT * FROM event ORDER BY ts, kind, duration DESC, rowid", -1, &row, NULL) != SQLITE_OK)
 		rc = store_failed(r);
 	/* The first process is that of the operators and blocks, also where a device was at work before them; what devices did is put down to it. */

@@ -541,7 +541,7 @@ static void tell_start(struct reader *r) {
 	int64_t utc = has(r, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
 			      ? number_of(r->db, "SELECT " NUMBER("utcEpochNs") " FROM main.TARGET_INFO_SESSION_START_TIME", 0)
 			      : 0;
-	if (utc > 0 && utc < INT64_MAX - r->first_ns) tm_foreign_info_number(r->t, "start_unix_ns", (uint64_t)(utc + r->first_ns));
+	if (utc > 0 && utc < INT64_MAX - r->first_ns) tm_foreign_start(r->t, (uint64_t)(utc + r->first_ns));
 }
 
 /* Devices, as each process numbers them. */

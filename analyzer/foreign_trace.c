@@ -229,6 +229,11 @@ void tm_foreign_info_number(struct tm_foreign_trace *t, const char *key, uint64_
 	tm_foreign_info(t, key, tm_text_of(text));
 }
 
+void tm_foreign_start(struct tm_foreign_trace *t, uint64_t unix_ns) {
+	t->start_unix_ns = unix_ns;
+	tm_foreign_info_number(t, "start_unix_ns", unix_ns);
+}
+
 uint32_t tm_foreign_process(struct tm_foreign_trace *t, struct tm_process_start *start) {
 	start->id = ++t->processes;
 	tm_put_process_start(&t->meta, start);

@@ -58,7 +58,7 @@ struct tm_foreign_trace {
 	TM_ARRAY(struct tm_activity) activities;
 	uint64_t activity_process;
 	size_t waiting; /* events in all lanes */
-	uint64_t now_ns, end_ns, events;
+	uint64_t now_ns, end_ns, events, start_unix_ns;
 	uint64_t late_events;           /* had the time of the one before them */
 	uint64_t content, told_content; /* a hash of what was written: equal recordings have equal ones; the one of all but itself */
 	bool failed;
@@ -77,6 +77,8 @@ int tm_foreign_trace_finish(struct tm_foreign_trace *t, uint64_t end_ns);
 
 void tm_foreign_info(struct tm_foreign_trace *t, const char *key, struct tm_text value);
 void tm_foreign_info_number(struct tm_foreign_trace *t, const char *key, uint64_t value);
+/* When the trace's time 0 was; at any time, also long after the first process. */
+void tm_foreign_start(struct tm_foreign_trace *t, uint64_t unix_ns);
 uint32_t tm_foreign_string(struct tm_foreign_trace *t, struct tm_text text);
 /* Its id is set. start_ns is the trace's 0. */
 uint32_t tm_foreign_process(struct tm_foreign_trace *t, struct tm_process_start *start);

@@ -298,6 +298,8 @@ static int take_source(struct sources *all, const char *path, bool was_found, co
 	if (rc < 0 && was_found) return tm_say("warning: '%s' is left out: %s", path, s.error), release_source(&s), TM_IMPORT_DONE;
 	if (rc < 0) return tm_fail("cannot import '%s': %s", path, s.error), release_source(&s), TM_EXIT_FAILED;
 	s.identity = tm_catalog_peek(s.foreign ? s.foreign->path : path);
+	/* A reader may know it only when the names of many frames stand before it, further than is peeked. */
+	if (s.foreign) s.identity.start_unix_ns = s.foreign->start_unix_ns;
 	char *original = original_of(all, &s, database, mode);
 	if (original && was_found) tm_say("warning: '%s' is left out: '%s' is the same recording", s.path, original);
 	else if (original) rc = tm_fail("cannot import '%s': '%s' is the same recording, which would count twice", path, original);

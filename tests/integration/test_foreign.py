@@ -248,6 +248,23 @@ def snapshot_high_addresses(t):
         t.equal(db.rows("select kind, count(*) from loss"), [(None, 0)], "nothing is missing")
 
 
+@test
+def snapshot_start_of_a_large_one(t):
+    """When a snapshot of many long names began is known as well as that of a small one: together, they are 100 s apart, whichever comes first."""
+    names = [[{"name": f"{'x' * 300}{at}_{depth}", "filename": "??", "line": 0} for depth in range(10)] for at in range(400)]
+    for name, us, frames in (("small", 1_700_000_000_000_000, [[]]), ("large", 1_700_000_100_000_000, names)):
+        history = [{**entry("alloc", at, 1, us + at), "frames": stack} for at, stack in enumerate(frames)]
+        with open(t.path(name), "wb") as file:
+            pickle.dump({"segments": [], "device_traces": [history]}, file)
+    starts = "select path, start_unix_ns, clock_offset_ns from trace order by 2"
+    wanted = [(t.path("small"), 1_699_999_999_999_999_000, 0), (t.path("large"), 1_700_000_099_999_999_000, 100_000_000_000)]
+    t.run([t.tidemark, "import", t.path("small"), t.path("large"), "-o", t.path("both.db")], status=0)
+    t.equal(Database(t.path("both.db")).rows(starts), wanted, "both at once")
+    t.run([t.tidemark, "import", t.path("large"), "-o", t.path("later.db")], status=0)
+    t.run([t.tidemark, "import", t.path("small"), "--append", "-o", t.path("later.db")], status=0)
+    t.equal(Database(t.path("later.db")).rows(starts), wanted, "the earlier one later")
+
+
 def entry(action, mib, size_mib, us):
     return {"action": action, "addr": BASE + mib * MIB, "size": size_mib * MIB, "stream": 0, "frames": [], "time_us": us}
 
