@@ -337,6 +337,11 @@ static uint8_t map_op(bool is_piece) {
 	return is_piece ? TM_FOREIGN_MAP_PIECE : TM_FOREIGN_MAP;
 }
 
+static void tell_reserved(struct reader *r, const struct device *d) {
+	struct tm_pool_state state = { d->pool, r->ns, -1, (int64_t)d->now_reserved, -1, -1 };
+	tm_foreign_pool_state(r->t, &state);
+}
+
 /* What the driver had given before the history, by going back. */
 static int tell_older_segments(struct reader *r) {
 	int rc = 0;
@@ -354,16 +359,12 @@ static int tell_older_segments(struct reader *r) {
 			tm_foreign_allocation(r->t, r->thread, map_op(s->is_piece), 0, d->heap, s->begin, s->end - s->begin, 0);
 			d->now_reserved += s->end - s->begin;
 		}
+		if (d->heap) tell_reserved(r, d);
 	}
 	return rc;
 }
 
 /* --- the history, told --- */
-
-static void tell_reserved(struct reader *r, const struct device *d) {
-	struct tm_pool_state state = { d->pool, r->ns, -1, (int64_t)d->now_reserved, -1, -1 };
-	tm_foreign_pool_state(r->t, &state);
-}
 
 static void tell_alloc(struct reader *r, const struct entry *e) {
 	const uint64_t *id = tm_id_map_find(&r->block_ids, e->address, e->device);
