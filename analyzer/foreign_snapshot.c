@@ -25,6 +25,7 @@ enum action {
 	ACTION_ALLOC,
 	ACTION_FREE_REQUESTED,
 	ACTION_FREE_COMPLETED,
+	ACTION_FREE, /* all that is told of an end */
 	ACTION_MAP,
 	ACTION_UNMAP,
 	ACTION_OOM,
@@ -207,7 +208,7 @@ static enum action action_of(struct tm_text text) {
 	} actions[] = { { "alloc", ACTION_ALLOC },
 			{ "free_requested", ACTION_FREE_REQUESTED },
 			{ "free_completed", ACTION_FREE_COMPLETED },
-			{ "free", ACTION_FREE_COMPLETED },
+			{ "free", ACTION_FREE },
 			{ "segment_alloc", ACTION_MAP },
 			{ "segment_map", ACTION_MAP },
 			{ "segment_free", ACTION_UNMAP },
@@ -282,11 +283,6 @@ static int set_state(struct reader *r, const struct entry *e, enum state state) 
 	return place ? 0 : no_memory(r);
 }
 
-static bool is_gone(const struct reader *r, const struct entry *e) {
-	const uint64_t *place = tm_id_map_find(&r->states, e->address, e->device);
-	return place && *place == STATE_GONE;
-}
-
 static int tell_older(struct reader *r, uint32_t device, uint64_t address, uint64_t size, uint64_t usable, uint32_t node) {
 	struct tm_event e = {
 		.addr = address, .size = size, .usable = usable, .stack = node, .heap = device_of(r, device)->pool, .op = TM_OP_TORCH_ALLOC
@@ -297,14 +293,16 @@ static int tell_older(struct reader *r, uint32_t device, uint64_t address, uint6
 	return 0;
 }
 
-/* Freed in the history and not allocated in it, or there at the end and not allocated in it. */
+/* Freed in the history and not allocated in it, or there at the end and not allocated in it. A block whose free the history begins with done had ended
+ * before: the free had been asked for. */
 static int tell_older_blocks(struct reader *r) {
 	int rc = 0;
 	for (size_t i = 0; i < r->entries.count && !rc; i++) {
 		const struct entry *e = &r->entries.items[i];
-		bool frees = e->action == ACTION_FREE_REQUESTED || e->action == ACTION_FREE_COMPLETED;
+		bool ends = e->action == ACTION_FREE_REQUESTED || e->action == ACTION_FREE,
+		     frees = ends || e->action == ACTION_FREE_COMPLETED;
 		if (e->action != ACTION_ALLOC && !frees) continue;
-		if (frees && !tm_id_map_find(&r->states, e->address, e->device))
+		if (ends && !tm_id_map_find(&r->states, e->address, e->device))
 			rc = tell_older(r, e->device, e->address, e->size, TM_USABLE_UNKNOWN, 0);
 		if (!rc) rc = set_state(r, e, frees ? STATE_GONE : STATE_LIVE);
 	}
@@ -404,8 +402,10 @@ static void tell_oom(struct reader *r, const struct entry *e, struct device *d) 
 
 /* A free counts once: when it is asked for, or when it is done if that is all that is told. */
 static int tell_free(struct reader *r, const struct entry *e, struct device *d) {
-	if (is_gone(r, e)) return 0;
-	tm_foreign_release_of(r->t, r->thread, TM_OP_TORCH_FREE, r->ns, d->pool, e->address);
+	const uint64_t *state = tm_id_map_find(&r->states, e->address, e->device);
+	if (state && *state == STATE_GONE) return 0;
+	if (state || e->action != ACTION_FREE_COMPLETED)
+		tm_foreign_release_of(r->t, r->thread, TM_OP_TORCH_FREE, r->ns, d->pool, e->address);
 	return set_state(r, e, STATE_GONE);
 }
 
@@ -414,7 +414,8 @@ static int tell_entry(struct reader *r, const struct entry *e) {
 	switch (e->action) {
 	case ACTION_ALLOC: tell_alloc(r, e); return set_state(r, e, STATE_LIVE);
 	case ACTION_FREE_REQUESTED:
-	case ACTION_FREE_COMPLETED: return tell_free(r, e, d);
+	case ACTION_FREE_COMPLETED:
+	case ACTION_FREE: return tell_free(r, e, d);
 	case ACTION_MAP:
 	case ACTION_UNMAP: tell_map(r, e, d); return 0;
 	case ACTION_OOM: tell_oom(r, e, d); return 0;

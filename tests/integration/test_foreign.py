@@ -304,6 +304,19 @@ def snapshot_that_begins_with_a_release(t):
     t.equal(db.value("select reserved_bytes from pool_peak where heap = 'torch.cuda:0' and n is null"), 82 * MIB, "the most")
 
 
+@test
+def snapshot_that_begins_with_the_end_of_a_free(t):
+    """The free of 60 MiB had been asked for before the history: they are no block of it, while 10 of which a plain free or its request is told are. What has the address next is one."""
+    history = [entry("free_completed", 0, 60, 1), entry("free_requested", 64, 10, 2), entry("free_completed", 64, 10, 3), entry("free", 80, 10, 4), entry("alloc", 0, 1, 5),
+               entry("free_completed", 0, 1, 6)]
+    with open(t.path("ended"), "wb") as file:
+        pickle.dump({"segments": [], "device_traces": [history]}, file)
+    db = imported(t, t.path("ended"))
+    t.equal(db.rows("select size_bytes / 1048576, alloc_ns / 1000, free_ns / 1000 from allocation order by free_ns"), [(10, 0, 2), (10, 0, 4), (1, 5, 6)], "blocks, in MiB and microseconds")
+    t.equal(db.rows("select text from note where kind = 'foreign'"), [(f"2 blocks are older than the history ({20 * MIB} bytes), counted as allocated at its beginning",)], "the older ones")
+    t.equal(db.rows("select * from loss"), [], "nothing is missing")
+
+
 class Runs:
     """Its pickle makes a file when Python loads it."""
 
