@@ -20,6 +20,7 @@
 #define THREADS_MAX 65536u
 #define EPOCH_NS 1000000000000000000ll /* times above this are since 1970 */
 #define NOT_TOLD INT64_MIN             /* bytes of a memory event */
+#define FAR_NS (1ull << 58) /* 9 years: twice that is all that a trace can hold, and one event of 1970 would push the others to its end */
 
 enum row_kind { ROW_SCOPE, ROW_MEMORY, ROW_LAUNCH, ROW_ACTIVITY };
 
@@ -71,6 +72,7 @@ struct reader {
 	struct tm_id_map lane_ids, process_ids, heap_ids;
 	uint64_t clipped;
 	uint64_t timeless, sizeless; /* events that say in no way that makes sense when they were, or how much memory */
+	uint64_t far;                /* events that were years before or after most of the others */
 	int64_t next_end_ns;         /* no open scope ends before it */
 };
 
@@ -510,9 +512,24 @@ static int64_t first_of(struct reader *r, const char *sql) {
 	return first;
 }
 
+/* A time that is no time (0, one in another unit) must not cost the others theirs: the middle one of all is believed, and what is years from it is left
+ * out. The search for it sorts once more, so only where some time is far away. */
+static int leave_out_far(struct reader *r) {
+	char sql[160];
+	int64_t first = first_of(r, "SELECT min(ts) FROM event"), last = first_of(r, "SELECT max(ts) FROM event");
+	if ((uint64_t)last - (uint64_t)first <= FAR_NS) return 0;
+	int64_t middle = first_of(r, "SELECT ts FROM event ORDER BY ts LIMIT 1 OFFSET (SELECT count(*) FROM event) / 2");
+	if ((uint64_t)middle - (uint64_t)first > FAR_NS) first = middle - (int64_t)FAR_NS;
+	if ((uint64_t)last - (uint64_t)middle > FAR_NS) last = middle + (int64_t)FAR_NS;
+	snprintf(sql, sizeof sql, "DELETE FROM event WHERE ts < %lld OR ts > %lld", (long long)first, (long long)last);
+	if (sqlite3_exec(r->db, sql, NULL, NULL, NULL) != SQLITE_OK) return store_failed(r);
+	r->far = (uint64_t)sqlite3_changes64(r->db);
+	return 0;
+}
+
 static int tell(struct reader *r) {
 	sqlite3_stmt *row = NULL;
-	int rc = 0, step = SQLITE_DONE;
+	int rc = leave_out_far(r), step = SQLITE_DONE;
 	r->first_ns = r->end_ns = first_of(r, "SELECT min(ts) FROM event");
 	r->next_end_ns = INT64_MAX;
 	if (r->base_ns > 0 && r->first_ns >= 0) tm_foreign_start(r->t, (uint64_t)r->base_ns + (uint64_t)r->first_ns);
@@ -531,6 +548,7 @@ static int tell(struct reader *r) {
 				"operators that outlive the one around them were closed with it");
 	if (r->sizeless) tm_foreign_loss(r->t, 1, "sizeless-event", r->sizeless, 0, "memory events whose size is missing or is no number");
 	if (r->timeless) tm_foreign_loss(r->t, 1, "timeless-event", r->timeless, 0, "events whose time is missing or is no number");
+	if (r->far) tm_foreign_loss(r->t, 1, "timeless-event", r->far, 0, "events whose time is years before or after that of most others");
 	tm_foreign_note(r->t, 1, tm_text_of("torch.profiler gives no stacks to blocks; blocks older than the profile are unmatched frees"));
 	return tm_foreign_trace_finish(r->t, (uint64_t)(r->end_ns - r->first_ns));
 }

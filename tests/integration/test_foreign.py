@@ -551,6 +551,24 @@ def kineto_without_times(t):
                                                                  ("timeless-event", 3, "events whose time is missing or is no number")], "what has none")
 
 
+@test
+def kineto_with_a_far_time(t):
+    """One time that is none (0, in another unit, at the ends of what a number holds) costs that event, which is counted, and not the times of all others."""
+    for epoch, base in ((1_700_000_000_000_000, 0), (5_000_000, 1_790_000_000_000_000_000)):
+        events = [kineto_event("X", "op", epoch, dur=100, cat="cpu_op"), memory_event(epoch + 10, 4096, 512, 512, 4096), memory_event(epoch + 50, 4096, -512, 0, 4096),
+                  memory_event(epoch + 60, 8192, 1000, 1000, 4096)]
+        for far in ((), (0,) if epoch > 10**15 else (epoch + 3e14, epoch - 3e14), (9.2e15, -9e15), (-9e15,), (9.2e15,)):
+            odd = [{"ph": "X", "cat": "kernel", "name": "k", "ts": ts, "dur": 1, "pid": 0, "tid": 7, "args": {"device": 0, "stream": 7}} for ts in far]
+            with open(t.path("trace"), "w", encoding="utf-8") as file:
+                json.dump({"baseTimeNanoseconds": base, "traceEvents": events + odd}, file)
+            db, what = imported(t, t.path("trace")), f"with times {far} beside {epoch}"
+            t.equal(db.row("select start_unix_ns, complete from trace"), (base + epoch * 1000, int(not far)), f"the start, {what}")
+            t.equal(db.rows("select size_bytes, alloc_ns, free_ns from allocation order by alloc_ns"), [(512, 10000, 50000), (1000, 60000, None)], f"blocks, {what}")
+            t.equal(db.value("select end_ns from process"), 100000, f"the end, {what}")
+            t.equal(db.rows("select kind, count, reason from loss"),
+                    [("timeless-event", len(far), "events whose time is years before or after that of most others")] if far else [], f"what is lost, {what}")
+
+
 # --- the same recording again
 
 
