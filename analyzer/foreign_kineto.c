@@ -16,7 +16,7 @@
 
 #define PIECE_BYTES ((size_t)64 << 10)
 #define VALUE_BYTES_MAX ((uint64_t)4 << 20) /* a single name or number */
-#define TEXT_MAX 2048u
+#define TEXT_MAX 16384u                     /* kernels of templates have names of thousands of bytes that differ near their end */
 #define THREADS_MAX 65536u
 #define EPOCH_NS 1000000000000000000ll /* times above this are since 1970 */
 #define NOT_TOLD INT64_MIN             /* bytes of a memory event */
@@ -39,7 +39,7 @@ struct event {
 	int64_t ts_ns, duration_ns, pid, tid;
 	bool has_ts, has_tid;
 	char phase;
-	struct text name, category;
+	bool is_cut; /* its name is longer */
 #define X(field, key) int64_t field;
 	NUMBERS(X)
 #undef X
@@ -62,6 +62,7 @@ struct reader {
 	sqlite3 *db;
 	sqlite3_stmt *insert;
 	struct event event;
+	struct text name, category; /* the event's, not in it: it is cleared for each */
 	struct text key;
 	unsigned depth, event_depth; /* event_depth: of an event's own keys; 0: the list of events has not begun */
 	bool in_events, found_events;
@@ -70,7 +71,7 @@ struct reader {
 	struct text host;
 	TM_ARRAY(struct lane) lanes;
 	struct tm_id_map lane_ids, process_ids, heap_ids;
-	uint64_t clipped;
+	uint64_t clipped, cut_names;
 	uint64_t timeless, sizeless; /* events that say in no way that makes sense when they were, or how much memory */
 	uint64_t far;                /* events that were years before or after most of the others */
 	int64_t next_end_ns;         /* no open scope ends before it */
@@ -189,8 +190,8 @@ static int on_string(void *context, const unsigned char *data, size_t n) {
 	}
 	if (r->depth == r->event_depth) {
 		if (key_is(r, "ph") && n) e->phase = text[0];
-		else if (key_is(r, "name")) set_text(&e->name, text, n);
-		else if (key_is(r, "cat")) set_text(&e->category, text, n);
+		else if (key_is(r, "name")) set_text(&r->name, text, n), e->is_cut = n > TEXT_MAX;
+		else if (key_is(r, "cat")) set_text(&r->category, text, n);
 	}
 	if (n && n < 20 && (key_is(r, "pid") || key_is(r, "tid")) && ((text[0] >= '0' && text[0] <= '9'))) take_event_number(r, text, n);
 	return 1;
@@ -231,20 +232,22 @@ static const struct category *find_category(const struct text *name) {
 }
 
 /* -1: nothing that is kept. */
-static int kind_of(const struct event *e, const struct category *category) {
+static int kind_of(const struct reader *r, const struct category *category) {
+	const struct event *e = &r->event;
 	if (!e->has_ts) return -1;
-	if (text_is(&e->name, "[memory]")) return e->address && e->bytes && e->bytes != NOT_TOLD ? ROW_MEMORY : -1;
+	if (text_is(&r->name, "[memory]")) return e->address && e->bytes && e->bytes != NOT_TOLD ? ROW_MEMORY : -1;
 	if (e->phase != 'X' || !category || (category->kind != ROW_ACTIVITY && !e->has_tid)) return -1;
 	return category->kind == ROW_LAUNCH && e->correlation <= 0 ? -1 : (int)category->kind;
 }
 
 static int keep_event(struct reader *r) {
 	struct event *e = &r->event;
-	const struct category *category = find_category(&e->category);
-	int kind = kind_of(e, category);
-	r->timeless += !e->has_ts && (e->phase == 'X' || text_is(&e->name, "[memory]"));
-	r->sizeless += e->has_ts && text_is(&e->name, "[memory]") && e->bytes == NOT_TOLD;
+	const struct category *category = find_category(&r->category);
+	int kind = kind_of(r, category);
+	r->timeless += !e->has_ts && (e->phase == 'X' || text_is(&r->name, "[memory]"));
+	r->sizeless += e->has_ts && text_is(&r->name, "[memory]") && e->bytes == NOT_TOLD;
 	if (kind < 0) return 1;
+	r->cut_names += e->is_cut;
 	if (e->duration_ns < 0 || e->ts_ns > INT64_MAX - e->duration_ns) e->duration_ns = 0;
 	if (kind == ROW_LAUNCH) e->ts_ns += e->duration_ns;
 	const int64_t values[] = { e->ts_ns,
@@ -262,7 +265,7 @@ static int keep_event(struct reader *r) {
 				   e->stream };
 	int count = (int)(sizeof values / sizeof *values);
 	for (int i = 0; i < count; i++) sqlite3_bind_int64(r->insert, i + 1, values[i]);
-	sqlite3_bind_text(r->insert, count + 1, e->name.data, (int)e->name.size, SQLITE_STATIC);
+	sqlite3_bind_text(r->insert, count + 1, r->name.data, (int)r->name.size, SQLITE_STATIC);
 	sqlite3_bind_text(r->insert, count + 2, category ? category->means : "", -1, SQLITE_STATIC);
 	bool done = sqlite3_step(r->insert) == SQLITE_DONE;
 	sqlite3_reset(r->insert);
@@ -274,10 +277,11 @@ static int on_map(void *context) {
 	struct reader *r = context;
 	r->last_given = r->given;
 	r->depth++;
-	if (r->in_events && r->depth == r->event_depth)
-		r->event = (struct event){
-			.bytes = NOT_TOLD, .device_id = -1, .allocated = -1, .reserved = -1, .device = -1, .stream = -1, .copied = -1
-		};
+	if (!r->in_events || r->depth != r->event_depth) return 1;
+	r->name.size = r->category.size = 0;
+	r->event = (struct event){
+		.bytes = NOT_TOLD, .device_id = -1, .allocated = -1, .reserved = -1, .device = -1, .stream = -1, .copied = -1
+	};
 	return 1;
 }
 
@@ -550,6 +554,13 @@ static int tell(struct reader *r) {
 	if (r->timeless) tm_foreign_loss(r->t, 1, "timeless-event", r->timeless, 0, "events whose time is missing or is no number");
 	if (r->far) tm_foreign_loss(r->t, 1, "timeless-event", r->far, 0, "events whose time is years before or after that of most others");
 	tm_foreign_note(r->t, 1, tm_text_of("torch.profiler gives no stacks to blocks; blocks older than the profile are unmatched frees"));
+	if (r->cut_names) {
+		char text[160];
+		snprintf(text, sizeof text,
+			 "the names of %llu %s are longer than %u bytes and were cut: what differs only behind that is one",
+			 (unsigned long long)r->cut_names, r->cut_names == 1 ? "event" : "events", TEXT_MAX);
+		tm_foreign_note(r->t, 1, tm_text_of(text));
+	}
 	return tm_foreign_trace_finish(r->t, (uint64_t)(r->end_ns - r->first_ns));
 }
 

@@ -552,6 +552,19 @@ def kineto_without_times(t):
 
 
 @test
+def kineto_long_names(t):
+    """Two kernels whose names differ behind 4,200 bytes are two. Behind 16,384 they are one, and a note says how many names were cut."""
+    for length, names, letters, notes in ((4200, 2, 12 + 2100 + 2, []), (20000, 1, 12 + (16384 - 12) // 2, [("the names of 2 events are longer than 16384 bytes and were cut: what differs only behind that is one",)])):
+        kernels = [{"ph": "X", "cat": "kernel", "name": "void kernel<" + "é" * (length // 2) + end, "ts": ts, "dur": 1, "pid": 0, "tid": 7, "args": {"device": 0, "stream": 7}}
+                   for end, ts in (("A>", 3), ("B>", 5))]
+        with open(t.path("trace"), "w", encoding="utf-8") as file:
+            json.dump({"traceEvents": [kineto_event("X", "op", 1, dur=100, cat="cpu_op"), memory_event(2, 4096, 512, 512, 4096)] + kernels}, file, ensure_ascii=length == 4200)
+        db = imported(t, t.path("trace"))
+        t.equal(db.rows("select count(distinct name), max(length(name)) from gpu_activity"), [(names, letters)], "names, and their letters")
+        t.equal(db.rows("select text from note where text like '%names of%'"), notes, "what is said of it")
+
+
+@test
 def kineto_with_a_far_time(t):
     """One time that is none (0, in another unit, at the ends of what a number holds) costs that event, which is counted, and not the times of all others."""
     for epoch, base in ((1_700_000_000_000_000, 0), (5_000_000, 1_790_000_000_000_000_000)):
