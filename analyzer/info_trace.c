@@ -220,7 +220,7 @@ static uint64_t count_events(const struct facts *f) {
 static void add_foreign_end(struct facts *f) {
 	add_number(f, "trace", "file_bytes", f->foreign->file_bytes);
 	add_number(f, "trace", "sound_bytes", f->foreign->sound_bytes);
-	add_word(f, "trace", "complete", f->foreign->cut_reason ? "no" : "yes");
+	add_word(f, "trace", "complete", f->foreign->cut_reason || f->records[TM_RECORD_LOSS] ? "no" : "yes");
 	if (f->foreign->cut_reason) add_word(f, "trace", "cut_reason", f->foreign->cut_reason);
 }
 

@@ -226,6 +226,8 @@ def snapshot_disagrees(t):
     db = imported(t, t.path("odd"))
     t.equal(db.rows("select kind, count, bytes from loss"), [("inconsistent-block", 2, 800)], "what is counted")
     t.equal(db.value("select complete from trace"), 0, "the trace is not complete")
+    told = [re.search(r"^trace.* complete +(\w+)$", t.run([t.tidemark, "info", path]).text, re.M) for path in (t.path("odd"), db.path)]
+    t.equal([found and found[1] for found in told], ["no", "no"], "info of the file and of the database")
     t.equal(db.value("select sum(live_bytes) from live_at_end where heap = 'torch.cuda:0'"), 2_000_100, "live at the end")
 
 
