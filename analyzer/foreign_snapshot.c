@@ -513,7 +513,9 @@ static int read_root(struct reader *r) {
 	r->thread = tm_foreign_thread(r->t, r->process, 0, tm_text_of(""));
 	if (take_segments(r, segments) || take_traces(r, traces)) return -1;
 	order_entries(r);
-	if (r->has_times && r->entries.count && r->first_us < UINT64_MAX / 2000) tm_foreign_start(r->t, r->first_us * NS_A_US - FIRST_NS);
+	/* 0 says that it is not known. */
+	if (r->has_times && r->first_us > FIRST_NS / NS_A_US && r->first_us < UINT64_MAX / 2000)
+		tm_foreign_start(r->t, r->first_us * NS_A_US - FIRST_NS);
 	if (tell_older_segments(r) || tell_older_blocks(r) || tell_history(r) || settle(r)) return -1;
 	say_what_is_unknown(r);
 	return tm_foreign_trace_finish(r->t, r->ns);

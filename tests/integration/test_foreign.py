@@ -189,6 +189,11 @@ def snapshot_variants(t):
     t.equal(db.rows("select heap, live_bytes, live_count from peak order by 1"), timed, "peaks of the same history without times")
     t.equal(db.value("select count(*) from note where text like '%no times%'"), 1, "it is said")
     t.equal(db.value("select start_unix_ns from trace"), None, "when it was is unknown")
+    for us, start in ((0, None), (-5, None), (1, None), (2, 1000)):
+        with open(t.path("early"), "wb") as file:
+            pickle.dump({"segments": [], "device_traces": [[entry("alloc", 0, 1, us)]]}, file)
+        db = imported(t, t.path("early"))
+        t.equal((db.value("select start_unix_ns from trace"), "start_unix_ns" in t.run([t.tidemark, "info", t.path("early")]).text), (start, bool(start)), f"the start, at {us} us")
     db = imported(t, fixture(t, "snapshot-instant.pickle"))
     t.equal(db.rows("select heap, live_bytes from live_at_end where heap like 'torch%' order by 2"), [("torch.cuda:0", 100), ("torch.cuda:1", 4096), ("torch.cuda:0", 2_000_000)],
             "one instant")
