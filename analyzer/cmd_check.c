@@ -232,15 +232,14 @@ static void put_sites(struct tm_bytes *out, const struct tm_database *d, const s
 	sqlite3_str *text = sqlite3_str_new(d->handle);
 	sqlite3_str_appendall(text, "WITH part(heap_id, stack_id, bytes, blocks) AS (\n  ");
 	bool has_parts = put_parts(text, o, suppressed, budget, process);
-	sqlite3_str_appendall(
-		text,
-		")\nSELECT h.name, p.bytes, p.blocks,\n"
-		"  coalesce(f.function, replace(m.path, rtrim(m.path, replace(m.path, '/', '')), '') || printf('+0x%x', f.module_offset), '?')\n"
-		"    || coalesce(' at ' || f.file || coalesce(':' || f.line, ''), '')\n"
-		"FROM (SELECT * FROM part WHERE bytes > 0 ORDER BY bytes DESC, heap_id, stack_id LIMIT 10) AS p\n"
-		"JOIN heap AS h ON h.id = p.heap_id LEFT JOIN stack AS s ON s.id = p.stack_id\n"
-		"LEFT JOIN frame AS f ON f.id = s.site_frame_id LEFT JOIN module AS m ON m.id = f.module_id\n"
-		"ORDER BY p.bytes DESC, p.heap_id, p.stack_id");
+	sqlite3_str_appendall(text, ")\nSELECT h.name, p.bytes, p.blocks,\n"
+				    "  coalesce(f.function, replace(m.path, rtrim(m.path, replace(m.path, '/', '')), '') ||\n"
+				    "    iif(f.module_offset IS NULL, '', printf('+0x%x', f.module_offset)), '?')\n"
+				    "    || coalesce(' at ' || f.file || coalesce(':' || f.line, ''), '')\n"
+				    "FROM (SELECT * FROM part WHERE bytes > 0 ORDER BY bytes DESC, heap_id, stack_id LIMIT 10) AS p\n"
+				    "JOIN heap AS h ON h.id = p.heap_id LEFT JOIN stack AS s ON s.id = p.stack_id\n"
+				    "LEFT JOIN frame AS f ON f.id = s.site_frame_id LEFT JOIN module AS m ON m.id = f.module_id\n"
+				    "ORDER BY p.bytes DESC, p.heap_id, p.stack_id");
 	char *sql = sqlite3_str_finish(text);
 	if (has_parts && sql && !tm_database_prepare(d, sql, &rows)) {
 		while (sqlite3_step(rows) == SQLITE_ROW) {

@@ -42,7 +42,7 @@ static const struct tm_usage usage = {
 #define SITES(name, sums, schema) \
 	name " AS (\n" \
 	     "  SELECT h.name AS heap, coalesce(f.function, replace(m.path, rtrim(m.path, replace(m.path, '/', '')), '')\n" \
-	     "      || printf('+0x%x', f.module_offset)) AS function,\n" \
+	     "      || iif(f.module_offset IS NULL, '', printf('+0x%x', f.module_offset))) AS function,\n" \
 	     "    replace(f.file, rtrim(f.file, replace(f.file, '/', '')), '') AS base, max(f.file) AS file, f.line AS line,\n" \
 	     "    sum(g.live_bytes) AS live_bytes, sum(g.live_count) AS live_count, sum(g.allocations) AS allocations,\n" \
 	     "    sum(g.allocated_bytes) AS allocated_bytes, sum(g.peak_bytes) AS peak_bytes\n" \

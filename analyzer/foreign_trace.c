@@ -291,7 +291,7 @@ uint32_t tm_foreign_frame(struct tm_foreign_trace *t, enum tm_frame_kind kind, u
 	struct tm_frame *frame = id ? tm_array_push(&t->frames) : NULL;
 	if (!frame) return no_memory(t), 0;
 	*id = ++t->frame_count;
-	*frame = (struct tm_frame){ kind, process, module, address ? address : t->frame_count };
+	*frame = (struct tm_frame){ kind, process, module, address };
 	if (n) tm_put_name(&t->names, t->frame_count, names, n);
 	uint32_t made = t->frame_count;
 	limit_definitions(t);

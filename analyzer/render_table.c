@@ -202,7 +202,8 @@ static bool put_module(struct table *t, struct tm_bytes *cell) {
 	const char *slash = strrchr(path, '/');
 	const char *name = slash ? slash + 1 : path;
 	tm_display_text(cell, name, strlen(name));
-	tm_put_format(cell, "+0x%llx", (unsigned long long)sqlite3_column_int64(t->statement, t->offset_index));
+	if (sqlite3_column_type(t->statement, t->offset_index) != SQLITE_NULL)
+		tm_put_format(cell, "+0x%llx", (unsigned long long)sqlite3_column_int64(t->statement, t->offset_index));
 	return true;
 }
 

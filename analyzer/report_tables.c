@@ -23,7 +23,7 @@ struct table {
 
 #define UNNAMED(alias) \
 	"coalesce(" alias ".function, replace(" alias ".module, rtrim(" alias ".module, replace(" alias ".module, '/', '')), '')" \
-	" || printf('+0x%%x', " alias ".module_offset))"
+	" || iif(" alias ".module_offset IS NULL, '', printf('+0x%%x', " alias ".module_offset)))"
 
 static void put_more(struct table *t, int64_t shown_max, const char *command) {
 	char count[TM_UNIT_TEXT_MAX];

@@ -325,13 +325,14 @@ static int tell_leaks(struct tm_report *r, struct tm_bytes *out, const struct su
 	bool has_candidates = tm_database_integer(r->d, "SELECT 1 FROM leak_score LIMIT 1", 0);
 	/* Where nothing was scored the largest sites are named. A heap may lie in another one, whose bytes are then the same: of each site the heap is
 	 * told of in which it looks most like a leak. */
-	sqlite3_str_appendf(sql,
-			    "SELECT function, file, line, bytes FROM (SELECT *, row_number() OVER (PARTITION BY function, file, line\n"
-			    "  ORDER BY score DESC NULLS LAST, bytes DESC, heap) AS place FROM (\n"
-			    "  SELECT coalesce(function, replace(module, rtrim(module, replace(module, '/', '')), '') ||\n"
-			    "    printf('+0x%%x', module_offset)) AS function, file, line, heap, sum(live_bytes) AS bytes, %s AS score\n"
-			    "  FROM %s WHERE live_bytes > 0",
-			    has_candidates ? "max(score)" : "NULL", has_candidates ? "leak_candidate" : "live_at_exit");
+	sqlite3_str_appendf(
+		sql,
+		"SELECT function, file, line, bytes FROM (SELECT *, row_number() OVER (PARTITION BY function, file, line\n"
+		"  ORDER BY score DESC NULLS LAST, bytes DESC, heap) AS place FROM (\n"
+		"  SELECT coalesce(function, replace(module, rtrim(module, replace(module, '/', '')), '') ||\n"
+		"    iif(module_offset IS NULL, '', printf('+0x%%x', module_offset))) AS function, file, line, heap, sum(live_bytes) AS bytes, %s AS score\n"
+		"  FROM %s WHERE live_bytes > 0",
+		has_candidates ? "max(score)" : "NULL", has_candidates ? "leak_candidate" : "live_at_exit");
 	if (has_candidates) sqlite3_str_appendf(sql, " AND NOT suppressed AND coalesce(score, 1) >= %g", TM_LEAK_SCORE_LIKELY);
 	tm_report_filter(sql, r, "process_id", "heap");
 	sqlite3_str_appendf(sql, " GROUP BY 1, 2, 3, 4)) WHERE place = 1 ORDER BY score DESC NULLS LAST, bytes DESC, function LIMIT %d",

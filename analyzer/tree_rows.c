@@ -95,9 +95,9 @@ static const char *kind_text(const struct tm_catalog_frame *f, uint32_t function
 	}
 }
 
-/* Where in its module the frame is; the bare address where there is none, NULL for Python. */
+/* Where in its module the frame is; the bare address where there is none, NULL for Python and where another tool told no address. */
 static uint64_t module_offset(const struct tm_catalog *c, const struct tm_catalog_frame *f) {
-	if (f->kind == TM_FRAME_PYTHON) return UINT64_MAX;
+	if (f->kind == TM_FRAME_PYTHON || !f->address) return UINT64_MAX;
 	return f->module && f->module <= c->modules.count ? f->address - c->modules.items[f->module - 1].bias : f->address;
 }
 

@@ -4,7 +4,8 @@
 -- copied and changed. Every one reads aggregates or what checkpoints point to, never all allocations.
 
 -- @peak-makers: which call sites made up the peak of the process?
-SELECT process_id, heap, coalesce(function, module || printf('+0x%x', module_offset)) AS function, file, line, sum(live_bytes) AS live_bytes,
+SELECT process_id, heap, coalesce(function, module || iif(module_offset IS NULL, '', printf('+0x%x', module_offset))) AS function,
+       file, line, sum(live_bytes) AS live_bytes,
        round(sum(peak_share), 4) AS peak_share
 FROM peak_lever GROUP BY 1, 2, 3, 4, 5 ORDER BY 6 DESC LIMIT 20;
 
@@ -30,7 +31,8 @@ SELECT process_id, heap, module AS path, sum(live_bytes) AS live_bytes, sum(live
 FROM live_at_exit GROUP BY process_id, heap, module ORDER BY live_bytes DESC LIMIT 20;
 
 -- @never-freed: which call sites never freed anything?
-SELECT process_id, heap, coalesce(function, module || printf('+0x%x', module_offset)) AS function, file, line, sum(allocations) AS allocations,
+SELECT process_id, heap, coalesce(function, module || iif(module_offset IS NULL, '', printf('+0x%x', module_offset))) AS function,
+       file, line, sum(allocations) AS allocations,
        sum(allocated_bytes) AS allocated_bytes
 FROM site GROUP BY 1, 2, 3, 4, 5 HAVING sum(freed_bytes) = 0 AND sum(live_count) = sum(allocations) ORDER BY 7 DESC LIMIT 20;
 
@@ -43,17 +45,20 @@ FROM site GROUP BY 1, 2, 3 HAVING sum(allocations) > 0 ORDER BY allocations DESC
 SELECT process_id, heap, function, self_bytes, total_bytes, self_count, total_count FROM function_total ORDER BY total_bytes DESC LIMIT 20;
 
 -- @temporary: where are blocks freed before the thread's next allocation?
-SELECT process_id, heap, coalesce(function, module || printf('+0x%x', module_offset)) AS function, file, line, sum(count) AS count, sum(bytes) AS bytes,
+SELECT process_id, heap, coalesce(function, module || iif(module_offset IS NULL, '', printf('+0x%x', module_offset))) AS function,
+       file, line, sum(count) AS count, sum(bytes) AS bytes,
        round(1.0 * sum(count) / sum(allocations), 4) AS share
 FROM temporary GROUP BY 1, 2, 3, 4, 5 ORDER BY count DESC LIMIT 20;
 
 -- @same-size: where could a pool serve allocations of the same size again and again?
-SELECT process_id, heap, coalesce(function, module || printf('+0x%x', module_offset)) AS function, file, line, allocations, same_size_count,
+SELECT process_id, heap, coalesce(function, module || iif(module_offset IS NULL, '', printf('+0x%x', module_offset))) AS function,
+       file, line, allocations, same_size_count,
        round(1.0 * same_size_count / allocations, 4) AS share, mean_life_duration_ns
 FROM churn WHERE same_size_count > 0 ORDER BY same_size_count DESC LIMIT 20;
 
 -- @growing-vectors: which call sites grow one block over and over?
-SELECT process_id, heap, coalesce(function, module || printf('+0x%x', module_offset)) AS function, file, line, realloc_count, longest_chain_count,
+SELECT process_id, heap, coalesce(function, module || iif(module_offset IS NULL, '', printf('+0x%x', module_offset))) AS function,
+       file, line, realloc_count, longest_chain_count,
        reallocated_bytes
 FROM realloc_site ORDER BY longest_chain_count DESC LIMIT 20;
 

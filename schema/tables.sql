@@ -130,7 +130,8 @@ CREATE TABLE frame (
 	file          TEXT,             -- source file; NULL unknown
 	line          INTEGER,          -- source line; NULL unknown
 	module_id     INTEGER,          -- module.id; NULL for kind unknown
-	module_offset INTEGER,          -- return address - base_address; for kind unknown the return address itself; NULL for python
+	module_offset INTEGER,          -- return address - base_address; for kind unknown the return address itself; NULL for python,
+	                                -- and where another tool did not tell it
 	is_wrapper    INTEGER NOT NULL  -- 1: it belongs to an allocator, so it is never a site (schema/wrapper_names.h lists them)
 );
 

@@ -32,12 +32,13 @@ SELECT a.id, o.process_id, o.heap_id, o.thread_id, a.address, a.size_bytes, a.si
        CASE WHEN a.free_thread IS NOT NULL THEN coalesce(a.free_scope_id, 0) END AS free_scope_id, a.realloc_of_id, coalesce(a.weight, 1.0) AS weight
 FROM allocation_packed a JOIN allocation_origin o ON o.id = a.origin_id;
 
--- One row for each frame, as text: its function, else module+offset, else the address. A semicolon in a name becomes a colon: it separates frames.
+-- One row for each frame, as text: its function, else module+offset, else the address, else ?. A semicolon in a name becomes a colon: it separates frames.
 CREATE VIEW frame_text AS
 SELECT f.id AS frame_id,
        coalesce(replace(f.function, ';', ':'),
-                replace(replace(m.path, rtrim(m.path, replace(m.path, '/', '')), ''), ';', ':') || printf('+0x%x', f.module_offset),
-                printf('0x%x', f.module_offset), '?') AS text
+                replace(replace(m.path, rtrim(m.path, replace(m.path, '/', '')), ''), ';', ':')
+                    || iif(f.module_offset IS NULL, '', printf('+0x%x', f.module_offset)),
+                iif(f.module_offset IS NULL, '?', printf('0x%x', f.module_offset))) AS text
 FROM frame f LEFT JOIN module m ON m.id = f.module_id;
 
 -- A whole stack as text, outermost first: main;load;parse. Built for the rows that are read only: always say WHERE stack_id = ... or join.

@@ -256,6 +256,33 @@ def snapshot_high_addresses(t):
 
 
 @test
+def frames_without_an_address(t):
+    """What has no address is given none: a frame without a name is ?, or its module where that is told."""
+    stack = [{"name": "??", "filename": "??", "line": 0}, {"name": "c10::f()", "filename": "/a/b.cpp", "line": 7}]
+    with open(t.path("frames"), "wb") as file:
+        pickle.dump({"segments": [], "device_traces": [[{**entry("alloc", at, 1, at), "frames": stack[at:]} for at in (0, 1)]]}, file)
+    db = imported(t, t.path("frames"))
+    t.equal(db.rows("select kind, function, file, line, module_offset from frame order by function"), [("unknown", None, None, None, None), ("unknown", "c10::f()", "/a/b.cpp", 7, None)], "frames")
+    t.equal(db.rows("select text from site join stack_text using (stack_id) order by 1"), [("c10::f()",), ("c10::f();?",)], "stacks")
+    works(t, db)
+    path = nsight(t, 2025)
+    with contextlib.closing(sqlite3.connect(path)) as export:
+        export.execute("update CUDA_CALLCHAINS set unresolved = 1, originalIP = NULL")
+        export.commit()
+    db = imported(t, path)
+    t.equal(db.rows("select distinct f.function, f.module_offset, m.path from frame f join module m on m.id = f.module_id"), [(None, None, "/opt/app")], "frames of which only the module is told")
+    t.equal(db.rows("select distinct text from stack_text where stack_id > 0 order by 1"), [("app",), ("app;app",)], "their stacks")
+    t.run([t.tidemark, "import", t.path("frames"), "-o", t.path("other.db")], status=0)
+    for command in (["top"], ["peak"], ["check", "--max-peak=1", "--heap=cuda:0", f"--junit={t.path('junit')}"], ["diff", t.path("other.db"), "--heap=cuda:0"], ["query", "@top-allocators"]):
+        shown = t.run([t.tidemark, command[0], db.path, *command[1:]]).text
+        if command[0] == "check":
+            with open(t.path("junit"), encoding="utf-8") as file:
+                shown = file.read()
+        t.check("+0x" not in shown and re.search(r"\bapp\b", shown), f"{command[0]}: {shown}")
+    works(t, db)
+
+
+@test
 def snapshot_start_of_a_large_one(t):
     """When a snapshot of many long names began is known as well as that of a small one: together, they are 100 s apart, whichever comes first."""
     names = [[{"name": f"{'x' * 300}{at}_{depth}", "filename": "??", "line": 0} for depth in range(10)] for at in range(400)]
