@@ -130,10 +130,11 @@ static int look_into(struct request *q, const char *path, bool was_found) {
 /* Takes a file that is a trace by its content. A link to a directory is not followed: it may lead back, or out. */
 static int look_at(struct request *q, const char *path) {
 	struct stat st;
+	char why[64];
 	if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode)) return look_into(q, path, true);
 	int rc = tm_reader_recognise(path);
 	if (rc < 0 && errno == EACCES) return tm_say("warning: '%s' is left out: %s", path, strerror(errno)), 0;
-	if (rc != 1 && tm_foreign_recognise(path) == TM_FOREIGN_NONE) return 0;
+	if (rc != 1 && tm_foreign_recognise(path, why, sizeof why) == TM_FOREIGN_NONE) return 0;
 	return add_trace(q, strdup(path), true) ? 0 : tm_fail("cannot import '%s': out of memory", path);
 }
 

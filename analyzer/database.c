@@ -25,7 +25,7 @@
 #define BUSY_MS 5000 /* a database is locked for a moment, when an import that added to it is done */
 
 enum tm_file_kind tm_file_recognise(const char *path) {
-	char head[16] = { 0 };
+	char head[16] = { 0 }, why[64];
 	struct stat status;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &status)) {
@@ -41,12 +41,13 @@ enum tm_file_kind tm_file_recognise(const char *path) {
 		return TM_FILE_UNREADABLE;
 	}
 	if (memcmp(head, TM_FILE_MAGIC, strlen(TM_FILE_MAGIC)) == 0) return TM_FILE_TRACE;
-	if (tm_foreign_recognise(path) != TM_FOREIGN_NONE) return TM_FILE_TRACE;
+	if (tm_foreign_recognise(path, why, sizeof why) != TM_FOREIGN_NONE) return TM_FILE_TRACE;
 	if (memcmp(head, SQLITE_MAGIC, sizeof(SQLITE_MAGIC)) == 0) return TM_FILE_DATABASE;
 	if (S_ISDIR(status.st_mode))
 		tm_fail("cannot open '%s': it is a directory ('tidemark import' makes one database of its traces)", path);
 	else if (!S_ISREG(status.st_mode)) tm_fail("cannot open '%s': not a regular file", path);
 	else if (n == 0) tm_fail("cannot open '%s': the file is empty", path);
+	else if (*why) tm_fail("cannot open '%s': %s", path, why);
 	else tm_fail("cannot open '%s': neither a tidemark trace nor a database", path);
 	return TM_FILE_OTHER;
 }

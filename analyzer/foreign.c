@@ -48,12 +48,13 @@ static bool begins_as_json(const char *head, size_t n) {
 	return holds(head, n, "\"traceEvents\"") || holds(head, n, "\"schemaVersion\"") || holds(head, n, "\"ph\"");
 }
 
-enum tm_foreign_kind tm_foreign_recognise(const char *path) {
+enum tm_foreign_kind tm_foreign_recognise(const char *path, char *error, size_t error_bytes) {
 	struct tm_input input;
-	char error[64], *head = malloc(HEAD_BYTES);
+	char *head = malloc(HEAD_BYTES);
 	size_t n = 0, got;
 	enum tm_foreign_kind kind = TM_FOREIGN_NONE;
-	bool open = tm_input_open(&input, path, error, sizeof error) == 0;
+	*error = 0;
+	bool open = tm_input_open(&input, path, error, error_bytes) == 0;
 	while (head && open && n < HEAD_BYTES && (got = tm_input_read(&input, head + n, HEAD_BYTES - n))) n += got;
 	tm_input_release(&input);
 	if (n && begins_as_heaptrack(head, n)) kind = TM_FOREIGN_HEAPTRACK;
@@ -61,6 +62,7 @@ enum tm_foreign_kind tm_foreign_recognise(const char *path) {
 	else if (n && begins_as_json(head, n)) kind = TM_FOREIGN_JSON;
 	else if (n >= sizeof SQLITE_MAGIC && memcmp(head, SQLITE_MAGIC, sizeof SQLITE_MAGIC) == 0 && tm_foreign_is_nsight(path))
 		kind = TM_FOREIGN_NSIGHT;
+	if (kind == TM_FOREIGN_NONE && open && (!head || input.cut)) snprintf(error, error_bytes, "%s", head ? input.cut : "out of memory");
 	free(head);
 	return kind;
 }

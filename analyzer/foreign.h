@@ -10,6 +10,7 @@
 #define TIDEMARK_ANALYZER_FOREIGN_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define TM_FOREIGN_CONTENT "content" /* key of trace_info */
@@ -35,8 +36,8 @@ struct tm_foreign {
 	char error[256];      /* why it failed */
 };
 
-/* By the content. NONE: nothing that this file knows, or it cannot be read. */
-enum tm_foreign_kind tm_foreign_recognise(const char *path);
+/* By the content. NONE: nothing that this file knows, with "" in `error`; or it cannot be told, for which a sentence says why. */
+enum tm_foreign_kind tm_foreign_recognise(const char *path, char *error, size_t error_bytes);
 
 /* Translates a file; the trace lies in the directory of `beside` (NULL: where temporary files do). 0, or -1 with a sentence in `error`. Release after
  * either. */

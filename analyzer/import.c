@@ -10,13 +10,16 @@
 
 #include "../schema/units.h"
 
+#include <errno.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define FILES_LEFT 24 /* descriptors */
 #define LARGE_BYTES (1 << 20)
 #define OFFSET_MAX_NS (1ull << 62) /* a century and a half between two traces is damage */
 #define RANKS_APART_NS 60000000000 /* ranks of one world begin within less */
@@ -268,10 +271,12 @@ static bool is_damaged_database(const char *path) {
 /* Sees that it can be read; another tool's recording is translated. 0 or -1 with s->error set. */
 static int open_source(struct tm_import_source *s, const char *database) {
 	struct tm_reader r;
+	char why[64] = "";
 	int rc = tm_reader_open(&r, s->path, s->error, sizeof s->error);
-	enum tm_foreign_kind kind = rc < 0 ? tm_foreign_recognise(s->path) : TM_FOREIGN_NONE;
 	tm_reader_release(&r);
-	if (rc < 0 && tm_is_tidemark_database(s->path) > 0)
+	enum tm_foreign_kind kind = rc < 0 ? tm_foreign_recognise(s->path, why, sizeof why) : TM_FOREIGN_NONE;
+	if (*why && r.file_bytes) snprintf(s->error, sizeof s->error, "%s", why); /* of what is no regular file the reader says more */
+	else if (rc < 0 && tm_is_tidemark_database(s->path) > 0)
 		snprintf(s->error, sizeof s->error,
 			 "it is an imported database already ('tidemark summary' and the other commands read it as it is)");
 	else if (rc < 0 && kind == TM_FOREIGN_NONE && is_damaged_database(s->path))
@@ -290,12 +295,31 @@ static void release_source(struct tm_import_source *s) {
 	s->foreign = NULL;
 }
 
+/* Each recording of another tool has a descriptor until the end. */
+static void allow_many_files(void) {
+	struct rlimit files;
+	if (getrlimit(RLIMIT_NOFILE, &files)) return;
+	files.rlim_cur = files.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &files);
+}
+
+/* What has the lowest free number says how many there are. It must not end at the last one: the import itself, and whatever comes next, need some, and a
+ * recording that lay in a directory would be left out for want of them. 0 or -1 with s->error set. */
+static int check_files(struct tm_import_source *s, size_t taken) {
+	struct rlimit files;
+	if (!s->foreign || !taken || getrlimit(RLIMIT_NOFILE, &files) || (rlim_t)s->foreign->fd + FILES_LEFT < files.rlim_cur) return 0;
+	snprintf(s->error, sizeof s->error, "%s: each recording of another tool takes one, %zu have, and 'ulimit -Hn' is %llu",
+		 strerror(EMFILE), taken, (unsigned long long)files.rlim_cur);
+	return -1;
+}
+
 /* Adds a trace to those that will be imported, unless its recording is there already. */
 static int take_source(struct sources *all, const char *path, bool was_found, const char *database, enum tm_store_mode mode) {
 	struct tm_import_source s = { .path = path, .was_found = was_found, .limit = UINT64_MAX };
 	int rc = open_source(&s, database);
 	/* That what lies about is a recording is no more than a guess from its first bytes, and one of another version must not cost all others. */
 	if (rc < 0 && was_found) return tm_say("warning: '%s' is left out: %s", path, s.error), release_source(&s), TM_IMPORT_DONE;
+	if (rc == 0) rc = check_files(&s, all->count);
 	if (rc < 0) return tm_fail("cannot import '%s': %s", path, s.error), release_source(&s), TM_EXIT_FAILED;
 	s.identity = tm_catalog_peek(s.foreign ? s.foreign->path : path);
 	/* A reader may know it only when the names of many frames stand before it, further than is peeked. */
@@ -318,6 +342,7 @@ static void keep_memory_small(void) {
 
 int tm_import(const char *const *paths, size_t n, const char *database, const struct tm_import_options *options) {
 	if (check_output(paths, n, database, options->mode)) return TM_EXIT_FAILED;
+	allow_many_files();
 	keep_memory_small();
 	struct sources all = { .items = calloc(n + 1, sizeof *all.items) };
 	if (!all.items) return tm_fail("cannot import into '%s': out of memory", database);

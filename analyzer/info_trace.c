@@ -300,7 +300,8 @@ static int show_trace(sqlite3 *handle, const char *path, const struct tm_foreign
 }
 
 int tm_info_trace(sqlite3 *handle, const char *path) {
-	enum tm_foreign_kind kind = tm_reader_recognise(path) == 1 ? TM_FOREIGN_NONE : tm_foreign_recognise(path);
+	char why[64];
+	enum tm_foreign_kind kind = tm_reader_recognise(path) == 1 ? TM_FOREIGN_NONE : tm_foreign_recognise(path, why, sizeof why);
 	struct tm_foreign foreign;
 	if (kind == TM_FOREIGN_NONE) return show_trace(handle, path, NULL);
 	int status = tm_foreign_translate(&foreign, kind, path, NULL);

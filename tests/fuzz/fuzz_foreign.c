@@ -34,11 +34,11 @@ static void check_trace(const char *path) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 	static int fd = -1;
 	struct tm_foreign foreign;
-	char path[64];
+	char path[64], why[64];
 	if (fd < 0) fd = memfd_create("recording", 0);
 	need(fd >= 0 && ftruncate(fd, 0) == 0 && pwrite(fd, data, size, 0) == (ssize_t)size, "no memory for a file");
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	enum tm_foreign_kind kind = tm_foreign_recognise(path);
+	enum tm_foreign_kind kind = tm_foreign_recognise(path, why, sizeof(why));
 	if (kind == TM_FOREIGN_NONE) return 0;
 	if (tm_foreign_translate(&foreign, kind, path, NULL) == 0) check_trace(foreign.path);
 	else need(foreign.error[0], "a failure without a word");

@@ -9,6 +9,7 @@ import os
 import pickle
 import pickletools
 import re
+import resource
 import sqlite3
 import subprocess
 import sys
@@ -635,6 +636,31 @@ def counts_once(t):
     t.check("is the same recording" in both and not os.path.exists(t.path("both.db")), both)
     t.run([t.tidemark, "import", t.path("other"), "--append", "-o", t.path("all.db")], status=0)
     t.equal(Database(t.path("all.db")).value("select count(*) from allocation"), 2, "two recordings")
+
+
+@test
+def as_many_as_may_be_open(t):
+    """Each recording takes a descriptor until the end. The limit is raised as far as it may be; where that is not enough, it is said, and none is called something else."""
+    os.mkdir(t.path("many"))
+    for rank in range(60):
+        with open(t.path(f"many/{rank:02}.json"), "w", encoding="utf-8") as file:
+            json.dump({"schemaVersion": 1, "distributedInfo": {"rank": rank, "world_size": 60}, "traceEvents": [memory_event(rank + 1, 4096, 512, 512, 4096)]}, file)
+
+    def limited(soft, hard, *what, status):
+        return t.run([t.tidemark, "import", *what, "-o", t.path("many.db"), "--force"], preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)), status=status)
+
+    for what in ([t.path("many")], [t.path(f"many/{rank:02}.json") for rank in range(60)]):
+        done = limited(40, 200, *what, status=0)
+        t.check("warning" not in done.errors, done.errors[:500])
+        t.equal(Database(t.path("many.db")).row("select count(*), count(distinct rank) from process"), (60, 60), "ranks")
+        os.remove(t.path("many.db"))
+        for hard in (40, 60):
+            done = limited(hard, hard, *what, status=1)
+            pattern = rf"tidemark: cannot import '.*/many/\d\d.json': Too many open files: .* \d+ have, and 'ulimit -Hn' is {hard}\n"
+            t.check(re.fullmatch(pattern, done.errors) and not os.path.exists(t.path("many.db")), done.errors[:500])
+    for hard in range(4, 10):  # so few that not one can be read, or that it can be told what it is and no more
+        done = limited(hard, hard, t.path("many/00.json"), status=None)
+        t.check(done.status == 0 or ("Too many open files" in done.errors and "not a tidemark trace" not in done.errors), f"{hard}: {done.errors}")
 
 
 # --- Nsight Systems
