@@ -12,6 +12,7 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,6 +179,33 @@ static int hold_target(struct command *c) {
 		    c->output ? "" : "; name it when that has ended, or write a named copy with -o");
 }
 
+/* What ends us before the file has its name is not to leave it behind. */
+static const char *volatile unfinished_file;
+static const int endings[] = { SIGHUP, SIGINT, SIGTERM };
+
+static void remove_unfinished(int number) {
+	if (unfinished_file) unlink(unfinished_file);
+	signal(number, SIG_DFL);
+	raise(number);
+}
+
+/* Creates the file; a signal that comes before we know its name waits. The descriptor, or -1 with errno. */
+static int create_unfinished(char *path) {
+	sigset_t held, before;
+	sigemptyset(&held);
+	for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+		struct sigaction now;
+		sigaddset(&held, endings[i]);
+		if (sigaction(endings[i], NULL, &now) == 0 && now.sa_handler == SIG_DFL) signal(endings[i], remove_unfinished);
+	}
+	sigprocmask(SIG_BLOCK, &held, &before);
+	int fd = mkostemps(path, 4, O_CLOEXEC), error = errno;
+	if (fd >= 0) unfinished_file = path;
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	errno = error;
+	return fd;
+}
+
 /* The new file lies beside its target, which is the file itself and not a link to it. */
 static int open_output(struct command *c) {
 	struct stat info;
@@ -187,7 +215,7 @@ static int open_output(struct command *c) {
 	if (!realpath(wanted, c->target)) snprintf(c->target, sizeof c->target, "%s", wanted);
 	if (hold_target(c)) return FAILED;
 	snprintf(c->temporary, sizeof c->temporary, "%s.XXXXXX.tmp", c->target);
-	c->out_fd = mkostemps(c->temporary, 4, O_CLOEXEC);
+	c->out_fd = create_unfinished(c->temporary);
 	if (c->out_fd < 0) {
 		c->temporary[0] = 0;
 		return fail(c, "cannot create a file beside '%s': %s", c->target, strerror(errno));
@@ -313,12 +341,14 @@ static int write_trace(struct command *c) {
 	if (error) return error;
 	if (fsync(c->out_fd)) return fail(c, "cannot write '%s': %s", c->temporary, strerror(errno));
 	if (rename(c->temporary, c->target)) return fail(c, "cannot rename '%s' to '%s': %s", c->temporary, c->target, strerror(errno));
+	unfinished_file = NULL;
 	c->temporary[0] = 0;
 	return 0;
 }
 
 static void release(struct command *c) {
 	if (c->temporary[0]) unlink(c->temporary);
+	unfinished_file = NULL;
 	if (c->in_fd >= 0) close(c->in_fd);
 	if (c->out_fd >= 0) close(c->out_fd);
 	if (c->target_fd >= 0) close(c->target_fd);

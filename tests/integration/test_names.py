@@ -596,6 +596,47 @@ def failures(t):
 
 
 @test
+def interrupted(t):
+    """Ctrl-C and its like, before the new file is whole, leave nothing of it, and the trace as it was. It waits where it says how much it named: nobody reads that."""
+    path = build(t, "g++", ["-O2", "-g"])
+    trace = write_trace(t, [Module(path, text_addresses(path))])
+    with open(trace, "rb") as file:
+        before = file.read()
+
+    def waiting(**how):
+        source, sink = os.pipe()
+        os.set_blocking(sink, False)
+        while True:
+            try:
+                os.write(sink, bytes(4096))
+            except BlockingIOError:
+                break
+        os.set_blocking(sink, True)
+        child = t.start([t.recorder, "names", trace], stderr=sink, **how)
+        os.close(sink)
+        while not temporary() and child.poll() is None:
+            time.sleep(0.001)
+        return child, source
+
+    def temporary():
+        return [f for f in os.listdir(t.dir) if f.endswith(".tmp")]
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        child, source = waiting()
+        child.send_signal(number)
+        t.equal(child.wait(60), -number, "how it ended")
+        t.equal(temporary(), [], f"temporary files after {number.name}")
+        os.close(source)
+    with open(trace, "rb") as file:
+        t.check(file.read() == before, "the trace is as it was")
+    child, source = waiting(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    child.send_signal(signal.SIGHUP)
+    with open(source, "rb") as file:
+        t.check(b"named" in file.read(), "what it says, where hang-ups are ignored")
+    t.equal((child.wait(60), temporary(), len(read_names(trace)[0]) > 0), (0, [], True), "status, temporary files, names")
+
+
+@test
 def options_behind_the_trace(t):
     """Also where POSIXLY_CORRECT lets getopt end at the first word that is no option; the recorder names its own dumps so."""
     path = build(t, "g++", ["-O2", "-g"])
