@@ -220,6 +220,8 @@ static int open_output(struct command *c) {
 		c->temporary[0] = 0;
 		return fail(c, "cannot create a file beside '%s': %s", c->target, strerror(errno));
 	}
+	/* Root keeps a trace whose it is; nobody else can give a file away, and then it is theirs. */
+	if (fchown(c->out_fd, c->in_info.st_uid, c->in_info.st_gid)) errno = 0;
 	if (fchmod(c->out_fd, c->in_info.st_mode & 0777)) return fail(c, "cannot set the mode of '%s': %s", c->temporary, strerror(errno));
 	return 0;
 }

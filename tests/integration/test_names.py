@@ -637,6 +637,29 @@ def interrupted(t):
 
 
 @test
+def owner_and_mode(t):
+    """Root may name another's trace, which stays theirs; who is not root may have it in another of their groups."""
+    path = build(t, "g++", ["-O2", "-g"])
+    trace = write_trace(t, [Module(path, text_addresses(path))])
+    os.chown(trace, *((1234, 1235) if os.geteuid() == 0 else (-1, [*os.getgroups(), os.getegid()][0])))
+    os.chmod(trace, 0o640)
+    before = os.stat(trace)
+    name_trace(t, trace, "-o", t.path("copy.tmk"))
+    name_trace(t, trace)
+    for name in (trace, t.path("copy.tmk")):
+        after = os.stat(name)
+        t.equal((after.st_uid, after.st_gid, after.st_mode), (before.st_uid, before.st_gid, before.st_mode), f"owner, group and mode of {name}")
+        t.check(after.st_ino != before.st_ino and read_names(name)[0], "names")
+    if os.geteuid() == 0:
+        os.chown(trace, 0, 0)
+        os.chmod(trace, 0o644)
+        os.chmod(t.dir, 0o777)
+        tool = shutil.copy(t.recorder, t.path("tool"))  # which nobody may reach where it is, perhaps
+        t.run([tool, "names", trace, "--again"], preexec=lambda: os.setuid(65534), status=0)
+        t.equal(os.stat(trace).st_uid, 65534, "who wrote it anew, and may not give it away")
+
+
+@test
 def options_behind_the_trace(t):
     """Also where POSIXLY_CORRECT lets getopt end at the first word that is no option; the recorder names its own dumps so."""
     path = build(t, "g++", ["-O2", "-g"])
