@@ -32,6 +32,7 @@ struct tm_foreign {
 	uint64_t file_bytes, sound_bytes;
 	uint64_t start_unix_ns; /* of the trace's time 0; 0: unknown */
 	uint64_t content;     /* equal recordings have equal ones, also if one of them is compressed; in trace_info, too */
+	bool tells_nothing;   /* none of its events is of a kind that is read */
 	bool hides_addresses; /* those in the trace only tell blocks apart */
 	char error[256];      /* why it failed */
 };

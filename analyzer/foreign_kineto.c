@@ -330,6 +330,11 @@ static int parse_failed(struct reader *r, yajl_handle parser, const uint8_t *pie
 	return -1;
 }
 
+/* A byte order mark. */
+static void blank_mark(uint8_t *data, size_t n, uint64_t at) {
+	for (size_t i = 0; i < n && at + i < 3 && data[i] == (uint8_t) "\xEF\xBB\xBF"[at + i]; i++) data[i] = ' ';
+}
+
 /* Some versions of PyTorch write names of several lines as they are. Between values, such bytes are blanks anyway. */
 static void blank_control_bytes(uint8_t *data, size_t n) {
 	for (size_t i = 0; i < n; i++)
@@ -343,6 +348,7 @@ static int parse(struct reader *r) {
 	int rc = parser ? 0 : no_memory(r);
 	if (parser) yajl_config(parser, yajl_dont_validate_strings, 1);
 	while (!rc && (n = tm_input_read(&r->input, piece, sizeof piece))) {
+		blank_mark(piece, n, r->given);
 		blank_control_bytes(piece, n);
 		if (yajl_parse(parser, piece, n) != yajl_status_ok) rc = parse_failed(r, parser, piece, n);
 		r->given += n;
@@ -582,6 +588,7 @@ int tm_foreign_read_kineto(struct tm_foreign *f, struct tm_foreign_trace *t, con
 	     sqlite3_prepare_v2(r->db, "INSERT INTO event VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", -1, &r->insert, NULL) != SQLITE_OK))
 		rc = store_failed(r);
 	if (!rc) rc = parse(r);
+	f->tells_nothing = !rc && !sqlite3_total_changes(r->db) && !r->timeless && !r->sizeless;
 	if (!rc) rc = tell(r);
 	sqlite3_finalize(r->insert);
 	sqlite3_close(r->db);

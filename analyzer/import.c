@@ -319,6 +319,9 @@ static int take_source(struct sources *all, const char *path, bool was_found, co
 	int rc = open_source(&s, database);
 	/* That what lies about is a recording is no more than a guess from its first bytes, and one of another version must not cost all others. */
 	if (rc < 0 && was_found) return tm_say("warning: '%s' is left out: %s", path, s.error), release_source(&s), TM_IMPORT_DONE;
+	if (rc == 0 && was_found && s.foreign && s.foreign->tells_nothing)
+		return tm_say("warning: '%s' is left out: no event in it is of a kind that is read", path), release_source(&s),
+		       TM_IMPORT_DONE;
 	if (rc == 0) rc = check_files(&s, all->count);
 	if (rc < 0) return tm_fail("cannot import '%s': %s", path, s.error), release_source(&s), TM_EXIT_FAILED;
 	s.identity = tm_catalog_peek(s.foreign ? s.foreign->path : path);

@@ -123,6 +123,11 @@ def heaptrack_text(t):
         file.write(gzip.compress(TEXT.encode())[:-30])
     db = imported(t, t.path("raw"))
     t.equal(db.row("select complete, cut_reason from trace"), (0, "the gzip data is cut off"), "a file that is cut off")
+    for codec, whole in (("gzip", gzip.compress(TEXT.encode())), ("zstd", t.run(["zstd", "-qc"], input=TEXT.encode(), status=0).out)):
+        for n in (4, 12, 30):  # within the first block: nothing can be read of it, and not what it is
+            refused(t, whole[:n], f"the {codec} data is cut off")
+            t.equal(t.run([t.tidemark, "summary", t.path("bad")], status=1).errors, f"tidemark: cannot open '{t.path('bad')}': the {codec} data is cut off\n", "any command")
+    refused(t, gzip.compress(b"some other text"), "not a tidemark trace")
     unfinished = TEXT.encode()[:-3] + b"c f"
     with open(t.path("raw"), "wb") as file:
         file.write(unfinished)
@@ -569,6 +574,32 @@ def kineto_malformed(t):
     with open(t.path("deep"), "w", encoding="utf-8") as file:
         file.write('{"traceEvents": [], "x": ' + "[" * 100000 + "]" * 100000 + "}")
     imported(t, t.path("deep"))
+
+
+@test
+def kineto_behind_a_mark(t):
+    """A byte order mark, as some editors and shells put before what they save, is no part of the JSON."""
+    data = json.dumps({"traceEvents": [kineto_event("X", "a", 1, dur=9, cat="cpu_op"), memory_event(2, 4096, 100, 100, 4096)]}).encode()
+    for name, marked in (("plain", b"\xef\xbb\xbf" + data), ("packed", gzip.compress(b"\xef\xbb\xbf" + data))):
+        with open(t.path(name), "wb") as file:
+            file.write(marked)
+        t.equal(imported(t, t.path(name)).rows("select size_bytes from allocation"), [(100,)], f"the block, {name}")
+    refused(t, b"\xef\xbb\xbf" * 2 + data, "not a tidemark trace")
+
+
+@test
+def kineto_that_lay_about(t):
+    """Lists with a key "ph" are about other things, too. One that was found, of which nothing would be read, is left out; one that is named is imported, and holds nothing."""
+    os.mkdir(t.path("found"))
+    for name, events in (("water", [{"ph": 7.1, "litres": 3}, {"ph": 6.9}]), ("browser", [{"ph": "X", "cat": "v8", "name": "gc", "ts": 1, "dur": 1, "tid": 1}]),
+                         ("timeless", [{"ph": "X", "cat": "cpu_op", "name": "op", "tid": 1}]), ("whole", [memory_event(2, 4096, 100, 100, 4096)])):
+        with open(t.path(f"found/{name}.json"), "w", encoding="utf-8") as file:
+            json.dump(events, file)
+    said = t.ask("import", t.path("found"), "-o", t.path("all.db")).errors
+    t.equal(said.splitlines()[:-1], [f"tidemark: warning: '{t.path('found')}/{name}.json' is left out: no event in it is of a kind that is read" for name in ("browser", "water")],
+            "what is left out")
+    t.equal([os.path.basename(path) for (path,) in Database(t.path("all.db")).rows("select path from trace order by id")], ["timeless.json", "whole.json"], "traces")
+    t.equal(imported(t, t.path("found/water.json")).value("select count(*) from allocation"), 0, "one that is named")
 
 
 @test
