@@ -468,10 +468,11 @@ class _Proxy:
         return repr(self.__wrapped__)
 
     def __reduce_ex__(self, protocol):
-        """By its name, as functions are; an object with what profile() was given."""
+        """By its name, as functions are, where that leads here; else what profile() was given, in its own way, and again with a scope."""
         function = self.__wrapped__
-        named = isinstance(function, (types.FunctionType, types.BuiltinFunctionType)) or isinstance(function.__reduce_ex__(protocol), str)
-        return function.__qualname__ if named else (profile, (function, self._tidemark_name))
+        if _named(self) is self and (isinstance(function, types.FunctionType) or isinstance(function.__reduce_ex__(protocol), str)):
+            return function.__qualname__
+        return profile, (function, self._tidemark_name)
 
     def __copy__(self):
         return self._tidemark_again(copy.copy(self.__wrapped__))
@@ -511,6 +512,23 @@ def _bind(self, instance, owner=None):
     return _proxy(bound, self._tidemark_name, self._tidemark_suspends)
 
 
+class _ByCall(_Proxy):
+    """Stands for what was made of a plain function that its name leads to, and may go on to lead to (pool.map(profile(work), ...)): pickle
+    takes a function by its name alone. It is called without a frame of ours in between."""
+    __slots__ = ("__call__",)
+    __doc__, __module__, __get__ = _Proxy.__doc__, _Proxy.__module__, _bind
+
+    def __init__(self, made, name):
+        _Proxy.__init__(self, made, name, False)
+        object.__setattr__(self, "__call__", made)
+
+    def __reduce_ex__(self, protocol):
+        return self.__qualname__ if _named(self) is self else (profile, (self.__wrapped__.__wrapped__, self._tidemark_name))
+
+    def _tidemark_again(self, _function):
+        return self
+
+
 def _forwarding(name):
     def method(self, *args, **kwargs):
         return getattr(type(self.__wrapped__), name)(self.__wrapped__, *args, **kwargs)
@@ -545,6 +563,19 @@ def _suspends(function):
     return isinstance(function, types.FunctionType) and bool(function.__code__.co_flags & _SUSPENDED)
 
 
+def _named(function):
+    """What pickle would find by the function's name."""
+    try:
+        found = sys.modules.get(function.__module__)
+        first, *others = function.__qualname__.split(".")
+        found = vars(found).get(first)  # the module's own __getattr__ is not asked for what is about to be defined
+        for name in others if found is not None else ():
+            found = getattr(found, name)
+        return found
+    except Exception:  # pylint: disable=broad-except  # no such name, and what a program's attributes may raise
+        return None
+
+
 def _wrapped(function, name):
     if _suspends(function):
         return _Function(function, name, True)
@@ -561,7 +592,9 @@ def _wrapped(function, name):
     # Who reads annotations or source looks for names in the function's globals.
     made = types.FunctionType(run.__code__, function.__globals__, run.__name__, function.__defaults__, run.__closure__)
     made.__kwdefaults__ = function.__kwdefaults__
-    return functools.wraps(function)(made)
+    functools.wraps(function)(made)
+    # A method is found by way of its class, where Python, and who reads its classes, takes a function best.
+    return _ByCall(made, name) if "." not in function.__qualname__ and _named(function) is function else made
 
 
 def _name_of(function):

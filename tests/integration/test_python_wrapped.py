@@ -516,4 +516,37 @@ for i in range(8): print(i)
         t.equal(scopes_of(db, 530000, 530000), {530000: None}, f"{python}: afterwards")
 
 
+@test
+def what_is_profiled_by_call_is_pickled(t):
+    """As the function itself can be: for the workers of a pool and a process that is spawned, whose jobs have their scope; and by name once the name leads to it."""
+    text = """
+import multiprocessing
+def work(n): return m(500100 + n) and n
+def body(n): yield n
+@functools.lru_cache(None)
+def cached(n): return n + 1
+class C:
+    def method(self, n): return n + 2
+def again(f): return pickle.loads(pickle.dumps(f))
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        print(pool.map(profile(work), range(4)), pool.map(functools.partial(profile(work)), [4]), pool.map(profile(functools.partial(work)), [5]),
+              pool.map(profile(cached), [6]), pool.map(profile(C().method), [6]))
+        pool.close(); pool.join()
+    process = multiprocessing.get_context("spawn").Process(target=profile(work), args=(6,)); process.start(); process.join(); print(process.exitcode)
+    print(list(again(profile(body))(1)), again(profile([1].append))(2), again(profile(len))("a"), tried(again, profile(lambda: 1))[:5])
+    p = profile(work); print(inspect.isfunction(p), inspect.signature(p), p.__code__.co_name != "", copy.copy(p) is p, profile(p)(7))
+    work, body, cached, C.method = map(profile, (work, body, cached, C.method))
+    print([again(f) is f for f in (work, body, cached, C.method)], C().method(1), C().method.__self__.__class__, C().method == C().method)
+    original = profile(work); print(original(8), again(original)(9))
+"""
+    pythons = each(t)
+    for python in (pythons[0], pythons[-1]):
+        db = both(t, python, text)
+        own = db.rows("""SELECT a.size_bytes, s.name, count(*) FROM allocation a JOIN scope s ON s.id = a.scope_id
+                         WHERE a.api = 'malloc' AND a.size_bytes BETWEEN 500100 AND 500106 GROUP BY 1, 2""")
+        t.equal(own, [(500100 + n, "work", 1) for n in range(7)], f"{python}: scopes of the jobs")
+
+
 main()
