@@ -42,7 +42,6 @@ is its methods that run. A wrapper is in between all the same, while recorded: a
 limit, stacklevel=2 of a warning is the wrapper, and inspect.getfullargspec() of a plain function has no arguments (signature() has them).
 """
 import copy
-import ctypes
 import functools
 import inspect
 import sys
@@ -51,6 +50,11 @@ import time
 import types
 import weakref
 from collections import namedtuple
+
+try:
+    import ctypes
+except ImportError:  # a Python without it: nothing can be told
+    ctypes = None
 
 __all__ = ["scope", "profile", "step", "mark", "snapshot", "baseline", "start", "stop", "stats", "reset_peak", "Stats"]
 
@@ -62,18 +66,20 @@ _UNKNOWN = (1 << 64) - 1
 _NO_SUCH_HEAP = -2
 
 
-class _Instance(ctypes.c_uint64):
-    """Of a scope, as the recorder numbers it: a class of its own is handed on as it is."""
-    __slots__ = ()
+if ctypes:
+    class _Instance(ctypes.c_uint64):
+        """Of a scope, as the recorder numbers it: a class of its own is handed on as it is."""
+        __slots__ = ()
 
-
-class _RawStats(ctypes.Structure):
-    _fields_ = [("figures", ctypes.c_uint64 * 6), ("exact", ctypes.c_int)]
+    class _RawStats(ctypes.Structure):
+        _fields_ = [("figures", ctypes.c_uint64 * 6), ("exact", ctypes.c_int)]
 
 
 def _functions():
     """The recorder's functions by name, as the library in this process exports them; {} if it is not there. Those of scopes have no
     argument types: to check them takes calls, and a scope that could be opened where the stack is nearly used up must close there, too."""
+    if not ctypes:
+        return {}
     text, number, size, pointer = ctypes.c_char_p, ctypes.c_uint64, ctypes.c_size_t, ctypes.POINTER(_RawStats)
     known = {"mark": (None, text), "snapshot": (None, text), "baseline": (None,), "step": (None, ctypes.c_int64), "start": (None,), "stop": (None,),
              "range_begin": (_Instance,), "range_end": (None,), "stats": (ctypes.c_int, text, pointer, size),
@@ -86,7 +92,7 @@ def _functions():
             function = getattr(slow if name == "stats" else quick, "tidemark_api_%s_v1" % name)
             function.restype, function.argtypes = result, arguments or None
             found[name] = function
-    except (OSError, AttributeError):
+    except (OSError, AttributeError, TypeError):  # TypeError: no system where None is the program itself
         return {}
     return found
 
@@ -114,13 +120,15 @@ class _Thread(threading.local):
         self.stray = None   # asyncio: (what runs unwatched, how many scopes were open when it was found)
 
 
-_thread = _Thread()
+# A module that is loaded again still has the names it had: of these a second one would not see what the first has wrapped and holds.
+_thread = globals().get("_thread") or _Thread()
+_GONE = ()
 
 
 class _Scope:
     """One `with`. `id` is that of its last instance, None where nobody is inside; `among` are the open scopes that it is one of, None while
-    it is suspended; `more`: those of who entered it meanwhile, by recursion, on another thread or in another task. Who takes what is in
-    `free`, in one instruction, is inside of this one itself."""
+    it is suspended, _GONE if its task was freed meanwhile; `more`: those of who entered it meanwhile, by recursion, on another thread or in
+    another task. Who takes what is in `free`, in one instruction, is inside of this one itself."""
     __slots__ = ("name", "id", "among", "free", "more")
 
     def __init__(self, name):
@@ -144,7 +152,7 @@ class _Scope:
     def __exit__(self, kind, _value, _traceback):
         if not _api:
             return False
-        one = self.innermost() if self.more else self
+        one = self.innermost(kind) if self.more else self
         one.end(kind is not None and not issubclass(kind, GeneratorExit))
         one.id = None
         if one is self:
@@ -153,13 +161,15 @@ class _Scope:
             self.more.remove(one)
         return False
 
-    def innermost(self):
-        """Of all that were entered by this one, the one that was opened last on this thread."""
-        for one in reversed(_thread.open):
-            if one is self or one in self.more:
-                return one
-        last = self.more[-1:]
-        return last[0] if last else self
+    def innermost(self, kind):
+        """Of all that were entered by this one, the one that was opened last on this thread; where the collector closes what a task left,
+        wherever it finds it, and where none is open here, first the one of a task that is gone."""
+        entered = [self, *self.more]
+        last = next((one for one in reversed(_thread.open) if one in entered), None)
+        if last and kind is not GeneratorExit:
+            return last
+        gone = [one for one in entered if one.among is _GONE]
+        return gone[-1] if gone else last or entered[-1]
 
     def begin(self, among):
         self.id = _api["range_begin"](b"python", self.name)
@@ -168,7 +178,7 @@ class _Scope:
 
     def end(self, exception=False):
         among, self.among = self.among, None
-        if among is None:
+        if not among:
             return  # suspended: closed already
         if among[-1] is self:
             among.pop()
@@ -213,8 +223,8 @@ def _resume(suspended):
 
 # --- asyncio: scopes of a task are closed between its steps ---
 
-_kept = {}  # id of a task, or of the handle of another callback -> (a weak reference to it, its suspended scopes)
-_watched = False
+_kept = globals().get("_kept") or {}  # id of a task, or of the handle of another callback -> (a weak reference to it, its suspended scopes)
+_watched = globals().get("_watched", False)
 _STEPS = ("__step", "__wakeup", "_step", "_wakeup", "task_wakeup", "TaskStepMethWrapper", "TaskWakeupMethWrapper")
 
 
@@ -282,8 +292,12 @@ def _keep(owner, base):
     suspended, key = _suspend(base), id(owner)
     if not suspended:
         return
+
+    def gone(_):
+        for one in _kept.pop(key, (None, ()))[1]:
+            one.among = _GONE
     try:
-        reference = weakref.ref(owner, lambda _: _kept.pop(key, None))
+        reference = weakref.ref(owner, gone)
     except TypeError:  # a task of somebody's own
         def reference():
             return owner
@@ -617,13 +631,20 @@ _HOLDERS = (
     (types.MethodType, lambda h: [h.__func__], lambda h, name: types.MethodType(profile(h.__func__, name), h.__self__)),
     (functools.partialmethod, lambda h: [h.func], lambda h, name: type(h)(profile(h.func, name), *h.args, **h.keywords)),
     (functools.partial, lambda h: [h.func], lambda h, name: _partial(h, name)),
-    (getattr(functools, "cached_property", None), lambda h: [h.func], lambda h, name: type(h)(profile(h.func, name))),
+    (getattr(functools, "cached_property", None), lambda h: [h.func], lambda h, name: _cached_property(h, name)),
 )
 
 
 def _partial(original, name):
     made = type(original)(profile(original.func, name), *original.args, **original.keywords)
     made.__dict__.update(original.__dict__)
+    return made
+
+
+def _cached_property(original, name):
+    made = type(original)(profile(original.func, name))
+    # By call it knows its attribute's name already.
+    made.__dict__.update((key, value) for key, value in vars(original).items() if key not in ("func", "lock"))
     return made
 
 

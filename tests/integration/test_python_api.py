@@ -336,6 +336,29 @@ print("ok")
 
 
 @test
+def nothing_without_ctypes(t):
+    """A Python whose ctypes is missing, or finds no functions of the program itself, does as it does without a recorder."""
+    text = """import sys
+if sys.argv[1] == "missing": sys.modules["_ctypes"] = None
+else:
+    import ctypes
+    def refuses(*_, **__): raise TypeError("bad argument type for built-in operation")
+    ctypes.CDLL = ctypes.PyDLL = refuses
+import tidemark
+def f(): return 5
+assert tidemark.profile(f) is f and tidemark.stats("malloc").live_bytes == 0
+with tidemark.scope("a"): tidemark.mark("x")
+print("ok")
+"""
+    for python in each(t):
+        for how in ("missing", "refuses"):
+            with open(t.path("without.py"), "w", encoding="utf-8") as file:
+                file.write(text)
+            recording = t.record([python.path, t.path("without.py"), how], UNNAMED, env={"PYTHONPATH": os.path.join(ROOT, "recorder")}, status=0)
+            t.equal(recording.text, "ok\n", f"{python}: {how}: output")
+
+
+@test
 def python_heap(t):
     """Each line's live blocks and bytes, as tracemalloc counts them in the program at the same instant; nothing is lost, and no total has them."""
     text = """import json, sys, tracemalloc

@@ -243,4 +243,60 @@ run(main)
         t.equal(scopes_of(t, python, text), {500000: [None]}, f"{python}: freed")
 
 
+@test
+def a_scope_of_tasks_that_are_freed(t):
+    """A task that is freed while it is suspended leaves its own instance of a scope that others are inside of, wherever the collector finds it."""
+    text = """
+import gc
+shared = tidemark.scope("shared")
+async def hangs(n):
+    with shared: m(500000 + n); await asyncio.get_running_loop().create_future()
+async def frees(made):
+    with shared:
+        m(500010); made.clear(); gc.collect(); m(500011); await asyncio.sleep(0); m(500012)
+async def lasts(n):
+    with shared: m(500020 + n); await asyncio.sleep(0.002); m(500030 + n)
+    m(500040 + n)
+async def main():
+    made, lasting = [], []
+    for n in range(3):
+        made.append(asyncio.ensure_future(hangs(n))); lasting.append(asyncio.ensure_future(lasts(n)))
+    for i in range(3): await asyncio.sleep(0)
+    made.pop(); gc.collect(); m(500050)
+    await frees(made); m(500051)
+    await asyncio.gather(*lasting)
+run(main)
+"""
+    wanted = {**{500000 + n: ["shared"] for n in range(3)}, **{500010 + n: ["shared"] for n in range(3)}, **{500020 + n: ["shared"] for n in range(3)},
+              **{500030 + n: ["shared"] for n in range(3)}, **{500040 + n: [None] for n in range(3)}, 500050: [None], 500051: [None]}
+    for python in each(t):
+        got = scopes_of(t, python, text)
+        t.equal({size: got.get(size) for size in wanted}, wanted, f"{python}: scopes")
+
+
+@test
+def loaded_again(t):
+    """importlib.reload(tidemark), before and while tasks run, changes nothing of whose memory is whose."""
+    text = """
+import importlib
+importlib.reload(tidemark)
+async def task(n):
+    with tidemark.scope("one%d" % n):
+        m(500000 + n); await asyncio.sleep(0.001)
+        m(500010 + n)
+        with tidemark.scope("two%d" % n):
+            m(500020 + n); await asyncio.sleep(0.002)
+            if n == 1: importlib.reload(tidemark)
+            m(500030 + n)
+        m(500040 + n)
+    m(500050 + n)
+async def main(): await asyncio.gather(*(task(n) for n in range(3)))
+run(main)
+"""
+    wanted = {base + n: [name and f"{name}{n}"] for n in range(3)
+              for base, name in ((500000, "one"), (500010, "one"), (500020, "two"), (500030, "two"), (500040, "one"), (500050, None))}
+    for python in each(t):
+        t.equal(scopes_of(t, python, text), wanted, f"{python}: scopes")
+
+
 main()

@@ -135,6 +135,10 @@ if hasattr(functools, "cached_property"):
         @functools.cached_property
         def late(self): return object()
     late = Late(); print(late.late is late.late)
+    class Named:
+        @functools.cached_property
+        def late(self): return object()
+    Named.late = profile(Named.late); late = Named(); print(late.late is late.late)
 if hasattr(inspect, "markcoroutinefunction"):
     async def inner(a): return a
     @profile
