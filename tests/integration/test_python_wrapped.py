@@ -491,6 +491,21 @@ async def main():
     await body.__anext__()
     print(await body.athrow(StopAsyncIteration))
 asyncio.run(main())
+def called(a=1, *, b=2): return a, b
+@profile
+def decorated(a=1, *, b=2): return a, b
+by_call = profile(called)
+for f in (decorated, by_call, called):
+    f.__defaults__ = (3,); print(f(), by_call(), by_call(7))
+    f.__kwdefaults__ = {"b": 4}; print(f(), by_call())
+    f.__kwdefaults__["b"] = 5; print(f(), by_call())
+    f.__defaults__ = None; print(tried(f, 6), "missing" in str(tried(f)), "missing" in str(tried(by_call)))
+    f.__defaults__ = (8,); f.__defaults__ = (9,); print(f(), by_call(), f.__defaults__)
+    if f is decorated: print(inspect.signature(f))
+gc.disable()
+def local(): return 1
+gone = weakref.ref(local); local = profile(local); local(); del local; print(gone() is None)
+gc.enable()
 for i in range(5): print(i)
 """
     for python in each(t):
