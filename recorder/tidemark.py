@@ -203,7 +203,11 @@ _nothing = _Nothing()
 
 def scope(name):
     """A context manager: what is allocated inside belongs to the scope of this name."""
-    return _Scope(_text(name)) if _api else _nothing
+    if not _api:
+        return _nothing
+    if not _watched and "asyncio.events" in sys.modules:
+        _watch_asyncio()  # before something is entered, which may be traced then (torch.compile)
+    return _Scope(_text(name))
 
 
 def _suspend(base):
@@ -688,6 +692,8 @@ def profile(function=None, name=None):
     _check_function(function)
     if not _api:
         return function
+    if not _watched:
+        _watch_asyncio()
     holder = _holder(function)
     return holder[2](function, name) if holder else _wrapped(function, _text(name or _name_of(function)))
 

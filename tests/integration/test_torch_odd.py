@@ -2,8 +2,10 @@
 
 Oracle: figures added up by hand, beside each script. With every PyTorch of this machine that has the feature.
 """
+import os
+
 from pythons import torches
-from tidemark_test import main, test
+from tidemark_test import ROOT, main, test
 
 COMPILED = """
 import sys, torch
@@ -20,6 +22,21 @@ with torch.no_grad():
     with record_function("plain"):
         z = f(x)
 print(bool((y == z).all()))
+"""
+PROFILED = """
+import tidemark, torch
+@tidemark.profile
+def f(x):
+    return x.sin() + 1
+def g(x):
+    return x.cos() + 1
+class Module(torch.nn.Module):
+    def forward(self, x):
+        return g(x)
+g = tidemark.profile(g)
+Module.forward = tidemark.profile(Module.forward)
+for called in (f, g, Module()):
+    print(torch.compile(called, backend="eager")(torch.ones(2)).shape)
 """
 LOADER = """
 import sys, torch
@@ -101,6 +118,19 @@ def compiled(t, backend):
 @test
 def compiled_eagerly(t):
     compiled(t, "eager")
+
+
+@test
+def compiled_with_profile(t):
+    """A function of @tidemark.profile is compiled without a word that it is not compiled with when it is not recorded."""
+    found = [python for python, version in torches(t) if version >= (2, 1)]
+    if not found:
+        t.skip("no PyTorch here has torch.compile")
+    for python in found:
+        env = {"PYTHONPATH": os.path.join(ROOT, "recorder")}
+        recording = t.record([python, script(t, PROFILED)], "--names=none", "--stacks=off", env=env)
+        t.equal(recording.text, "torch.Size([2])\n" * 3, f"{python}: output")
+        t.check(b"Dynamo" not in recording.program_err, f"{python}: {recording.program_err.decode()}")
 
 
 @test
