@@ -9,8 +9,8 @@
             with tidemark.scope("forward"):
                 ...
 
-While the program is recorded (`tidemark record python3 train.py`) each call leaves an event in the trace. While it is not, nothing happens:
-a scope is an empty `with`, profile() returns the function as it is, and stats() returns zeros.
+While the program is recorded (`tidemark record python3 train.py`) each call leaves an event in the trace. While it is not, nothing
+happens (nor ever in a Python without ctypes): a scope is an empty `with`, profile() returns the function as it is, and stats() returns zeros.
 
     scope("name")       with scope("name"): ...  What is allocated inside belongs to the scope. An exception closes it, is marked, and goes on unchanged.
                         One object may be entered again, also while it is open, on any thread.
@@ -35,6 +35,9 @@ tasks, a scope is therefore closed while its task is suspended, and opened again
 and other tasks see nothing of it, whatever contexts they share. This holds for asyncio's own loops, and on any loop for scopes inside of
 what @profile decorates. A task that begins eagerly (eager_task_factory) is a call of its creator until it is first suspended. In a
 generator without @profile a scope stays open over `yield`, and what the caller does until then counts in it.
+
+Signals. An exception that a signal's handler raises (a timeout by signal.alarm()) just while a scope is being entered or left can leave it open:
+what its thread, or its task, does from then on counts in it. Nothing tells it from a scope that a suspended generator holds open.
 
 @profile returns what it was given: a function, a coroutine function, a staticmethod, a partial, a bound method stay what they are, as far
 as isinstance() and inspect can tell, and so do callable objects (a functools.lru_cache keeps its cache_info()). A class is a TypeError: it
