@@ -611,7 +611,8 @@ def _wrapped(function, name):
     if _suspends(function):
         return _Function(function, name, True)
     marked = inspect.iscoroutinefunction(function)  # inspect.markcoroutinefunction(); it returns an awaitable, perhaps a coroutine
-    if not isinstance(function, types.FunctionType) or issubclass(type(function), _Proxy):
+    # PyPy's own functions are of that type, too, and have no globals.
+    if not isinstance(function, types.FunctionType) or issubclass(type(function), _Proxy) or not isinstance(function.__globals__, dict):
         return _proxy(function, name, marked or _suspends(getattr(type(function), "__call__", None)))
 
     opened, followed, take = _Scope, _followed, _take_defaults

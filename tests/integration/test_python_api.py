@@ -58,6 +58,9 @@ m(500006)
 tidemark.mark("middle"); tidemark.step(7)
 stats = tidemark.stats("malloc")
 assert stats.live_bytes >= 3000021, stats
+gathered = []
+tidemark.profile(gathered.append)(tidemark.profile(str.upper)("x"))
+assert gathered == ["X"]
 """)
     db = t.imported(t.record(["pypy3", t.path("api.py")], UNNAMED, env={"PYTHONPATH": os.path.join(ROOT, "recorder")}))
     t.equal(scopes_of(db, 500000, 500099), {500001: ("a", "closed"), 500002: ("b", "exception"), 500003: ("a", "closed"), 500004: ("g", "closed"),
