@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define TM_SHM_MAGIC 0x6d6469740000000eull /* the low half is the layout's version */
+#define TM_SHM_MAGIC 0x6d6469740000000full /* the low half is the layout's version */
 #define TM_SESSION_ENV "TIDEMARK_SESSION"  /* path of the shared memory, set by the collector for its child */
 #define TM_SESSION_NAME "tidemark"         /* is in the name of that memory, where /proc lists it */
 #define TM_OPTIONS_ENV "TIDEMARK_OPTIONS"  /* options of tidemark-record, for a program preloaded without it */
@@ -107,6 +107,9 @@ struct tm_shm {
 	_Atomic uint32_t death_signal;
 
 	_Alignas(64) _Atomic uint64_t unringed_events; /* lost because no ring could be had */
+
+	/* For `tidemark-record dump`, which waits for a file: so many dumps could not be written, and errno of the last one, set before. */
+	_Atomic uint32_t failed_dumps, dump_error;
 
 	_Alignas(64) struct tm_stats_slot stats[TM_STATS_SLOTS];
 	_Atomic uint32_t stepped_aside_count; /* programs that had too little address space; the pid of each is in the place of its number */

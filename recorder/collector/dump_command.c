@@ -2,7 +2,8 @@
  *
  * The recorder of a recorded program is the process that has open what the program has mapped, the session's memory; the program's environment
  * may be another by now, and names no recorder that the program has started itself. Where nothing is mapped the environment tells. A recorder's
- * own pid will do as well. The recorder is asked by a signal, and what it writes is known by its name (dumps.h): the first one that is not there yet.
+ * own pid will do as well. The recorder is asked by a signal, and what it writes is known by its name (dumps.h): the first one that is not there yet, nor
+ * being written. That it cannot write one stands in the session's memory.
  */
 #include "dumps.h"
 #include "signals.h"
@@ -22,6 +23,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <time.h>
+#include <unistd.h>
 
 #define NUMBERS 100000u
 #define WAIT_MS 600000u
@@ -173,14 +175,61 @@ static void next_dump(const char *trace, char path[PATH_MAX + 32]) {
 	size_t n = strlen(trace);
 	if (n > 4 && !strcmp(trace + n - 4, ".tmk")) n -= 4;
 	for (unsigned i = 1; i < NUMBERS; i++) {
+		char part[PATH_MAX + 40];
 		snprintf(path, PATH_MAX + 32, "%.*s.dump%u.tmk", (int)n, trace, i);
-		if (access(path, F_OK) != 0) return;
+		snprintf(part, sizeof part, "%s.part", path);
+		if (access(part, F_OK) != 0 && access(path, F_OK) != 0) return;
 	}
+}
+
+/* The session's memory, by its name, or -1. */
+static int open_session(long recorder) {
+	char directory[64], link[PATH_MAX], target[PATH_MAX];
+	struct stat file;
+	int found = -1;
+	snprintf(directory, sizeof directory, "/proc/%ld/fd", recorder);
+	DIR *d = opendir(directory);
+	for (struct dirent *e; d && found < 0 && (e = readdir(d));) {
+		uint64_t magic = 0;
+		snprintf(link, sizeof link, "%s/%s", directory, e->d_name);
+		ssize_t n = readlink(link, target, sizeof target - 1);
+		target[n > 0 ? n : 0] = 0;
+		if (!strstr(target, TM_SESSION_NAME) || stat(link, &file) != 0 || !S_ISREG(file.st_mode)) continue;
+		found = open(link, O_RDONLY | O_CLOEXEC);
+		if (found < 0 || (pread(found, &magic, sizeof magic, 0) == sizeof magic && magic == TM_SHM_MAGIC)) continue;
+		close(found);
+		found = -1;
+	}
+	if (d) closedir(d);
+	return found;
+}
+
+/* How many dumps could not be written, and why the last one. What cannot be read tells of none. */
+static uint32_t failed_dumps(int session, int *error) {
+	struct tm_shm shm;
+	if (session < 0 || pread(session, &shm, sizeof shm, 0) != sizeof shm) return 0;
+	*error = (int)atomic_load(&shm.dump_error);
+	return atomic_load(&shm.failed_dumps);
+}
+
+/* NULL: it is there. */
+static const char *wait_for(const char *path, long recorder, int session, uint32_t failed_before) {
+	const struct timespec nap = { 0, POLL_MS * 1000000l };
+	int error = 0;
+	for (unsigned ms = 0; access(path, F_OK) != 0; ms += POLL_MS) {
+		/* One that has ended and is not waited for is none either. */
+		bool ended = !is_recorder(recorder), failed = failed_dumps(session, &error) != failed_before;
+		if ((ended || failed) && access(path, F_OK) == 0) return NULL;
+		if (failed) return strerror(error);
+		if (ended || ms > WAIT_MS) return "its recorder ended, or writes none";
+		nanosleep(&nap, NULL);
+	}
+	return NULL;
 }
 
 static int ask_and_wait(long pid, long recorder, const char *output) {
 	char trace[PATH_MAX], path[PATH_MAX + 32];
-	const struct timespec nap = { 0, POLL_MS * 1000000l };
+	int error;
 	while (!find_trace(recorder, trace)) {
 		/* Those that a recorder starts to help it have its name, and are found as easily. */
 		recorder = parent_of(recorder);
@@ -188,11 +237,12 @@ static int ask_and_wait(long pid, long recorder, const char *output) {
 	}
 	if (output && access(output, F_OK) == 0) return fail(pid, "the output exists");
 	next_dump(trace, path);
+	int session = open_session(recorder);
+	uint32_t failed_before = failed_dumps(session, &error);
 	if (kill((pid_t)recorder, TM_SIGNAL_DUMP) != 0) return fail(pid, strerror(errno));
-	for (unsigned ms = 0; access(path, F_OK) != 0; ms += POLL_MS) {
-		if (ms > WAIT_MS || kill((pid_t)recorder, 0) != 0) return fail(pid, "its recorder ended, or writes none");
-		nanosleep(&nap, NULL);
-	}
+	const char *failure = wait_for(path, recorder, session, failed_before);
+	if (session >= 0) close(session);
+	if (failure) return fail(pid, failure);
 	if (output && rename(path, output) != 0) {
 		char why[2 * PATH_MAX + 128];
 		snprintf(why, sizeof why, "it cannot become '%s' (%s), and lies in '%s'", output, strerror(errno), path);

@@ -6,6 +6,8 @@
 #include "memory.h"
 #include "signals.h"
 
+#include "../shm.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -24,8 +26,8 @@
 
 void tm_dumps_ask(struct tm_collector *c, const char *why, bool automatic) {
 	struct tm_dumps *d = &c->dumps;
-	if (c->stopped || c->finishing || d->why[0]) return;
-	if (automatic && (!c->options.ring_file || d->asked_by_us > c->options.dumps)) return;
+	if (c->finishing || d->why[0]) return;
+	if (automatic && (c->stopped || !c->options.ring_file || d->asked_by_us > c->options.dumps)) return;
 	if (automatic && d->asked_by_us++ == c->options.dumps) {
 		tm_group_add_note(c->group, 0, tm_timebase_ticks(&c->timebase), "dump", "no further dump is made by itself: --dumps");
 		return;
@@ -35,11 +37,12 @@ void tm_dumps_ask(struct tm_collector *c, const char *why, bool automatic) {
 
 void tm_dumps_turn(struct tm_collector *c) {
 	char text[320];
-	if (tm_signals_dump_asked() && !c->stopped) {
-		tm_drain_pass(c); /* what was done until it was asked for belongs into it, and the last pass may have begun before */
+	if (tm_signals_dump_asked()) {
+		/* What was done until it was asked for belongs into it, and the last pass may have begun before. */
+		if (!c->stopped) tm_drain_pass(c);
 		tm_dumps_ask(c, "it was asked for", false);
 	}
-	if (!c->dumps.why[0] || c->stopped) return;
+	if (!c->dumps.why[0]) return;
 	snprintf(text, sizeof text, "a dump was begun here: %s", c->dumps.why);
 	tm_group_add_note(c->group, 0, tm_timebase_ticks(&c->timebase), "dump", text);
 	c->dumps.why[0] = 0;
@@ -48,6 +51,18 @@ void tm_dumps_turn(struct tm_collector *c) {
 }
 
 /* --- writing it --- */
+
+/* Who asked waits for a file that will not come. */
+static void tell_asker(struct tm_dumps *d, int error) {
+	if (!d->shm) return;
+	atomic_store(&d->shm->dump_error, (uint32_t)error);
+	atomic_fetch_add(&d->shm->failed_dumps, 1);
+}
+
+void tm_dumps_fail(struct tm_dumps *d, const struct tm_writer *w, int error) {
+	tell_asker(d, error);
+	if (!d->quiet) fprintf(stderr, "tidemark-record: cannot write a dump of '%s': %s\n", w->path, strerror(error));
+}
 
 /* The first name that is free, and its .part, which is made. Returns its descriptor or -1. */
 static int make_part(const char *trace, char path[PATH_MAX], char part[PATH_MAX + 8]) {
@@ -117,7 +132,7 @@ static bool write_end(int to, const struct tm_writer *w, uint64_t events, uint64
 }
 
 /* A copy of us that was forked while other threads ran: system calls only. Named or not, the dump gets its name. */
-static _Noreturn void name_it(const char *part, const char *path, char **environment) {
+static _Noreturn void name_it(struct tm_dumps *d, const char *part, const char *path, char **environment) {
 	static char self[] = "/proc/self/exe", command[] = "names", quiet[] = "--quiet", name[] = "tidemark-record";
 	char *arguments[] = { name, command, (char *)(uintptr_t)part, quiet, NULL };
 	sigset_t none;
@@ -131,7 +146,9 @@ static _Noreturn void name_it(const char *part, const char *path, char **environ
 		_exit(1);
 	}
 	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR) continue;
-	_exit(rename(part, path) == 0 ? 0 : 1);
+	if (rename(part, path) == 0) _exit(0);
+	tell_asker(d, errno);
+	_exit(1);
 }
 
 static void reap(struct tm_dumps *d, int flags) {
@@ -148,7 +165,7 @@ static void reap(struct tm_dumps *d, int flags) {
 static bool give_name(struct tm_dumps *d, const char *part, const char *path) {
 	char **environment = d->names ? tm_names_environment() : NULL;
 	pid_t pid = d->names ? fork() : -1;
-	if (pid == 0) name_it(part, path, environment);
+	if (pid == 0) name_it(d, part, path, environment);
 	free(environment);
 	if (pid < 0) return rename(part, path) == 0;
 	d->namers = tm_memory_grow(d->namers, &d->namer_capacity, d->namer_count + 1, sizeof d->namers[0]);
@@ -173,7 +190,7 @@ void tm_dumps_write(struct tm_dumps *d, struct tm_writer *w, uint64_t events, ui
 	}
 	if (done) return;
 	if (fd >= 0) unlink(part);
-	if (!d->quiet) fprintf(stderr, "tidemark-record: cannot write a dump of '%s': %s\n", w->path, strerror(error));
+	tm_dumps_fail(d, w, error);
 }
 
 void tm_dumps_wait(struct tm_dumps *d) {

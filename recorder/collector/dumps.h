@@ -5,7 +5,8 @@
  * File:     a whole, closed trace: OUTPUT without .tmk, ".dump" and the first free number, .tmk. It is written under that name and .part, a process of its own
  *           adds the names, and then it gets its name; so a dump that is there is whole.
  * Bounded:  dumps that nobody asked for are made with --max-size=SIZE,ring only, and at most --dumps=N of them.
- * Fails:    with one line on standard error; the recording goes on.
+ * Stopped:  where nothing is recorded any more (--max-size=SIZE), who asks gets what there is.
+ * Fails:    with one line on standard error, and in shared memory for who asked; the recording goes on.
  * Threads:  ask and turn are the drainer's, write the encoder's, wait the drainer's when the encoder has stopped.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_DUMPS_H
@@ -16,11 +17,13 @@
 #include <sys/types.h>
 
 struct tm_collector;
+struct tm_shm;
 
 struct tm_dumps {
 	char why[256]; /* a dump is wanted; empty: none is */
 	unsigned asked_by_us;
 	bool names, quiet; /* for the encoder */
+	struct tm_shm *shm; /* where a failure is told */
 	pid_t *namers;     /* processes that name dumps */
 	size_t namer_count, namer_capacity;
 };
@@ -31,6 +34,8 @@ void tm_dumps_ask(struct tm_collector *c, const char *why, bool automatic);
 void tm_dumps_turn(struct tm_collector *c);
 /* Everything that was buffered is in the file. */
 void tm_dumps_write(struct tm_dumps *d, struct tm_writer *w, uint64_t events, uint64_t end_ns);
+/* A dump that was wanted cannot be written: errno. */
+void tm_dumps_fail(struct tm_dumps *d, const struct tm_writer *w, int error);
 /* Until the last dump has its names. */
 void tm_dumps_wait(struct tm_dumps *d);
 

@@ -220,7 +220,9 @@ void tm_encoder_write_now(struct tm_encoder_thread *e, struct tm_group *g) {
 	bool written = tm_writer_flush(e->writer) == 0;
 	count_events(e, g, written && !e->is_full);
 	if (written && e->flight) tm_flight_turn(e->flight);
-	if (g->dump && e->dumps && !e->writer->error) tm_dumps_write(e->dumps, e->writer, e->events, e->end_ns);
+	if (!g->dump || !e->dumps) return;
+	if (e->writer->error) tm_dumps_fail(e->dumps, e->writer, e->writer->error);
+	else tm_dumps_write(e->dumps, e->writer, e->events, e->end_ns);
 }
 
 /* --- the thread --- */

@@ -420,6 +420,7 @@ static int start_threads(struct tm_collector *c, uint32_t root_pid) {
 	c->encoder.dumps = &c->dumps;
 	c->dumps.names = c->options.embed_names;
 	c->dumps.quiet = !may_talk(c);
+	c->dumps.shm = c->session.shm;
 	tm_sampler_start(&c->sampler, &c->timebase, c->options.interval_ms, tm_session_mapped_name(&c->session), root_pid);
 	tm_stack_tree_init(&c->stacks);
 	return tm_drain_start(c) == 0 ? 0 : fail(c, "cannot start: out of memory");

@@ -5,6 +5,7 @@ whole. The ring is so small that the file is written anew many times.
 """
 import os
 import re
+import resource
 import signal
 import subprocess
 import time
@@ -676,6 +677,69 @@ def a_dump_that_cannot_be_put_where_it_shall_be(t):
     t.imported(t.path("run.dump1.tmk"))
     recorder.kill()
     recorder.wait()
+
+
+def still(path, least):
+    """Waits until the file has at least that size and grows no more."""
+    sizes = [0]
+    while sizes[-1] < least or len(sizes) < 20 or sizes[-20] != sizes[-1]:
+        time.sleep(0.05)
+        sizes.append(os.path.getsize(path) if os.path.exists(path) else 0)
+
+
+@test
+def a_dump_of_what_has_stopped(t):
+    """Behind the bound nothing is recorded any more, and who asks gets what there is."""
+    trace, program = t.path("stopped.tmk"), t.program("flight.c")
+    recorder = t.start([t.recorder, "-o", trace, "--quiet", "--max-size=64KiB", "--", program, "100000000", "5"])
+    still(trace, 48 * KIB)
+    for number in (1, 2):
+        done = t.run([t.tidemark, "dump", f"--pid={t.command_of(recorder)}"], status=0, timeout=20)
+        t.equal(done.text, t.path(f"stopped.dump{number}.tmk") + "\n", "what dump prints")
+    db = t.imported(t.path("stopped.dump2.tmk"))
+    t.check(db.value("select count(*) from allocation") > 1000, "blocks in it")
+    t.equal(db.row("select cut_reason, (select count(*) from note where text like 'recording stopped when the trace reached --max-size%') from trace"), (None, 1), "it is whole, and says why it ends")
+    recorder.kill()
+    recorder.wait()
+
+
+@test
+def a_dump_that_cannot_be_written(t):
+    """Who asked is told why, at once: where its name would be too long, where the trace could not be written, and where the recorder ends unseen."""
+    program, name = t.program("flight.c"), "n" * 245 + ".tmk"
+    for trace, is_full, why in ((t.path(name), False, "File name too long"), (t.path("full.tmk"), True, "File too large")):
+        recorder = t.start([t.recorder, "-o", trace, "--quiet", "--", program, "100000000", "5"], stderr=subprocess.PIPE)
+        victim = t.command_of(recorder)
+        if is_full:
+            while os.path.getsize(trace) < 16384:
+                time.sleep(0.01)
+            limit = os.path.getsize(trace) + 4096
+            resource.prlimit(recorder.pid, resource.RLIMIT_FSIZE, (limit, limit))
+            still(trace, 16384)
+        done = t.run([t.tidemark, "dump", f"--pid={victim}"], status=1, timeout=20)
+        t.equal(done.errors, f"tidemark-record: cannot get a dump of process {victim}: {why}\n", "what is said to who asks")
+        t.equal([found for found in os.listdir(t.dir) if ".dump" in found], [], "files")
+        os.kill(victim, signal.SIGKILL)
+        t.check(f"cannot write a dump of '{trace}': {why}" in recorder.communicate(timeout=60)[1].decode(), "and by the recorder")
+    recorder = t.start([t.recorder, "-o", t.path("ended.tmk"), "--quiet", "--", program, "100000000", "5"])
+    victim = t.command_of(recorder)
+    os.kill(recorder.pid, signal.SIGSTOP)
+    asker = t.start([t.tidemark, "dump", f"--pid={victim}"], stderr=subprocess.PIPE)
+    time.sleep(0.3)
+    recorder.kill()  # and it stays, dead, as nobody waits for it
+    t.check("its recorder ended" in asker.communicate(timeout=20)[1].decode(), "a dead recorder")
+    os.kill(victim, signal.SIGKILL)
+
+
+@test
+def a_dump_beside_one_that_was_left(t):
+    """What a killed recorder left half written keeps its name, and the next one is waited for."""
+    recorder, victim = start_and_wait(t, t.path("left.tmk"), 1)
+    open(t.path("left.dump1.tmk.part"), "w", encoding="ascii").close()
+    t.equal(t.run([t.tidemark, "dump", f"--pid={victim}"], status=0, timeout=20).text, t.path("left.dump2.tmk") + "\n", "what dump prints")
+    recorder.kill()
+    recorder.wait()
+
 
 
 PARTS = """
