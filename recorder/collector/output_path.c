@@ -99,8 +99,9 @@ int tm_output_path_make_directories(const char *path, char *failed, size_t faile
 	for (char *slash = strchr(copy + 1, '/'); slash && !result; slash = strchr(slash + 1, '/')) {
 		*slash = 0;
 		struct stat file;
-		if (mkdir(copy, 0777) != 0 && !(stat(copy, &file) == 0 && S_ISDIR(file.st_mode))) {
-			result = errno == EEXIST ? -ENOTDIR : -errno;
+		int error = mkdir(copy, 0777) == 0 ? 0 : errno; /* why it is not there; stat() only knows that it is not */
+		if (error && !(stat(copy, &file) == 0 && S_ISDIR(file.st_mode))) {
+			result = error == EEXIST ? -ENOTDIR : -error;
 			snprintf(failed, failed_bytes, "%s", copy);
 		}
 		*slash = '/';

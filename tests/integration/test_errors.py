@@ -36,6 +36,18 @@ def not_executable(t):
 
 
 @test
+def a_directory_that_cannot_be_made(t):
+    """What is said is why it could not be made, not that it is not there."""
+    for path in (t.recorder, t.library):
+        shutil.copy(path, t.dir)
+    os.mkdir(t.path("shut"), mode=0o555)
+    os.chmod(t.dir, 0o755)
+    drop = (lambda: os.setuid(65534)) if os.geteuid() == 0 else None
+    done = t.run([t.path("tidemark-record"), "-o", t.path("shut/new/x.tmk"), "--", "true"], preexec=drop, status=125)
+    t.equal(done.errors, f"tidemark-record: cannot make directory '{t.path('shut/new')}': Permission denied\n", "what is said")
+
+
+@test
 def exit_statuses(t):
     program = t.program("hello.c")
     for status in (0, 1, 42, 125, 126, 127, 255):
