@@ -3,6 +3,7 @@
 #include "../sanitizer.h"
 
 #include <elf.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -131,18 +132,32 @@ void tm_executable_read_command(const char *path, struct tm_executable *out) {
 		out->class = strstr(name, "ld-musl") ? TM_EXEC_MUSL : TM_EXEC_NATIVE;
 }
 
+/* 0, or -1 with errno: exec would fail with that, too. */
+static int can_be_run(const char *path) {
+	struct stat file;
+	if (access(path, X_OK) != 0 || stat(path, &file) != 0) return -1;
+	if (S_ISREG(file.st_mode)) return 0;
+	errno = EACCES;
+	return -1;
+}
+
 int tm_executable_find(const char *command, char *path, size_t path_bytes) {
-	if (strchr(command, '/')) return (size_t)snprintf(path, path_bytes, "%s", command) < path_bytes ? 0 : -1;
+	bool is_denied = false;
+	errno = ENAMETOOLONG;
+	if (strchr(command, '/')) return (size_t)snprintf(path, path_bytes, "%s", command) < path_bytes ? can_be_run(path) : -1;
 	const char *directories = getenv("PATH");
 	if (!directories) directories = "/bin:/usr/bin";
 	for (const char *p = directories;; p++) {
 		size_t n = strcspn(p, ":");
 		int length = n ? snprintf(path, path_bytes, "%.*s/%s", (int)n, p, command) : snprintf(path, path_bytes, "%s", command);
-		struct stat file;
-		if (length > 0 && (size_t)length < path_bytes && access(path, X_OK) == 0 && stat(path, &file) == 0 && S_ISREG(file.st_mode))
-			return 0;
+		if (length > 0 && (size_t)length < path_bytes) {
+			if (can_be_run(path) == 0) return 0;
+			is_denied |= errno == EACCES;
+		}
 		p += n;
-		if (!*p) return -1;
+		if (*p) continue;
+		errno = is_denied ? EACCES : ENOENT;
+		return -1;
 	}
 }
 

@@ -25,7 +25,7 @@ struct tm_executable {
 void tm_executable_read(const char *path, struct tm_executable *out);
 /* The same for what a command line would run: follows `#!` lines. */
 void tm_executable_read_command(const char *path, struct tm_executable *out);
-/* Finds a command as execvp would; 0, or -1 if there is none in PATH. */
+/* Finds a command as execvp would; 0, or -1 with the errno that execvp would have: there is none, or it cannot be run. */
 int tm_executable_find(const char *command, char *path, size_t path_bytes);
 /* Why a class cannot be recorded: "it is statically linked". */
 const char *tm_exec_class_reason(enum tm_exec_class class);

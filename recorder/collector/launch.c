@@ -90,7 +90,10 @@ int tm_launch_prepare(struct tm_launch *l, const struct tm_session *session, cha
 	struct tm_executable file;
 	*l = (struct tm_launch){ .pid = -1, .go_fd = -1, .error_fd = -1 };
 	if (find_library(library, error, error_bytes) != 0) return -1;
-	if (tm_executable_find(command[0], l->path, sizeof l->path) != 0) l->path[0] = 0;
+	if (tm_executable_find(command[0], l->path, sizeof l->path) != 0) {
+		l->find_error = errno;
+		l->path[0] = 0;
+	}
 	tm_executable_read_command(l->path, &file);
 	l->class = file.class;
 	if (preloads_sanitizer()) l->class = file.class == TM_EXEC_NATIVE || file.class == TM_EXEC_UNKNOWN ? TM_EXEC_SANITIZED : file.class;

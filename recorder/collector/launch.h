@@ -18,6 +18,7 @@ struct tm_launch {
 	pid_t pid;
 	int go_fd, error_fd;
 	char path[PATH_MAX];      /* what would be run, "" if it is not found */
+	int find_error;           /* errno, where it is not, or cannot be run */
 	enum tm_exec_class class; /* and what that is */
 };
 

@@ -426,11 +426,19 @@ static int start_threads(struct tm_collector *c, uint32_t root_pid) {
 	return tm_drain_start(c) == 0 ? 0 : fail(c, "cannot start: out of memory");
 }
 
+static int fail_command(const struct tm_collector *c, int error) {
+	char text[PATH_MAX + 256];
+	snprintf(text, sizeof text, "cannot run '%s': %s", c->options.command[0], strerror(error));
+	fail(c, text);
+	return error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_INVOKED;
+}
+
 /* 0: the command runs; else our exit status. */
 static int start_command(struct tm_collector *c, int argc, char **argv) {
 	char error[PATH_MAX + 256];
 	tm_signals_start_witness(argc, argv);
 	if (tm_launch_prepare(&command, &c->session, c->options.command, error, sizeof error) != 0) return fail(c, error);
+	if (command.find_error) return fail_command(c, command.find_error); /* before an older recording is gone for nothing */
 	if (open_trace(c, command.pid) != 0) return EXIT_OURS;
 	tm_signals_handle(&c->session.shm->doorbell, false);
 	if (start_threads(c, (uint32_t)command.pid) != 0) return EXIT_OURS;
@@ -445,9 +453,7 @@ static int start_command(struct tm_collector *c, int argc, char **argv) {
 	command.pid = -1;
 	tm_encoder_stop(&c->encoder);
 	tm_writer_discard(&c->writer);
-	snprintf(error, sizeof error, "cannot run '%s': %s", c->options.command[0], strerror(result));
-	fail(c, error);
-	return result == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_INVOKED;
+	return fail_command(c, result);
 }
 
 /* The program that was preloaded without us waits for the session's path on a pipe. */

@@ -20,13 +20,14 @@ static void remember_end(struct tm_writer *w) {
 	w->chunk_ends[w->chunk_count++] = w->pending.size;
 }
 
-/* Makes a file that was there ours, unless another recorder writes it, and empty but for a byte, which is written over: of one that was made empty ext4 writes
- * everything to the disk before close() returns. A device or a pipe that was named is as it is. */
+/* Makes a file that was there ours, unless another recorder writes it, to be read by its owner alone, and empty but for a byte, which is written over: of one
+ * that was made empty ext4 writes everything to the disk before close() returns. A device or a pipe that was named is as it is. */
 static int take_file(int fd) {
 	struct stat file;
 	if (fstat(fd, &file) != 0) return -errno;
 	if (!S_ISREG(file.st_mode)) return 0;
 	if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return -EBUSY; /* a file system without locks has none */
+	if (file.st_mode & 077) fchmod(fd, file.st_mode & 0700); /* another user's stays as open as that user wants it */
 	return file.st_size == 0 || ftruncate(fd, 1) == 0 ? 0 : -errno;
 }
 

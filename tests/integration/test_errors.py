@@ -48,6 +48,24 @@ def a_directory_that_cannot_be_made(t):
 
 
 @test
+def an_older_recording_stays(t):
+    """Where the command is not there, or cannot be run, nothing is written over; and what is written over is for its owner's eyes only from then on."""
+    older = t.path("older.tmk")
+    for path in (older, t.path("text")):
+        with open(path, "w", encoding="ascii") as file:
+            file.write("older\n")
+    os.chmod(older, 0o644)
+    for command, status in (("./no-such-file", 127), ("no-such-command-here", 127), (t.path("text"), 126), (t.dir, 126), ("text", 126), (t.path("text/x"), 126)):
+        done = t.run([t.recorder, "--force", "-o", older, "--", command], env={"PATH": f"{t.dir}:/bin"}, status=status)
+        one_line(t, done, command)
+        with open(older, encoding="ascii") as file:
+            t.equal(file.read(), "older\n", f"the older file, after {command}")
+    t.equal(stat.S_IMODE(os.stat(older).st_mode), 0o644, "its mode")
+    t.imported(t.record(["true"], "--force", "--quiet", output=older))
+    t.equal(stat.S_IMODE(os.stat(older).st_mode), 0o600, "the mode of a trace")
+
+
+@test
 def exit_statuses(t):
     program = t.program("hello.c")
     for status in (0, 1, 42, 125, 126, 127, 255):
