@@ -47,9 +47,10 @@ static inline bool tm_is_note(struct tm_text kind, const char *wanted) {
 
 static inline bool tm_is_world_note(struct tm_text kind) { return tm_is_note(kind, TM_NOTE_WORLD); }
 
-/* Of losses of these kinds the recorder counts how many, not what they allocated. */
+/* Of losses of these kinds the recorder, or who translates another tool's file, counts how many, not what they allocated. */
 static inline bool tm_loss_has_bytes(struct tm_text kind) {
-	static const char *const counted[] = { "no-ring", "nested", "impossible", "corrupt-ring", "max-size" };
+	static const char *const counted[] = { "no-ring",     "nested",         "impossible",     "corrupt-ring", "max-size",
+					       "not-written", "sizeless-event", "timeless-event", "odd-row" };
 	for (size_t i = 0; i < sizeof counted / sizeof *counted; i++)
 		if (tm_is_note(kind, counted[i])) return false;
 	return true;

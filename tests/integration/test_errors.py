@@ -321,7 +321,7 @@ def disk_full(t):
     read, lost = (int(re.search(pattern, text)[1].replace(",", "")) for pattern in (r"events +([\d,]+) \(", r"lost +([\d,]+) events"))
     t.equal(read - lost, written, "what the closing lines say was read, less what they say was lost")
     t.check(f", {os.path.getsize(trace) / written:.1f} bytes an event; cut off" in text, f"{written} events were written: {text}")
-    t.equal(db.rows("select kind, count, reason from loss"), [("not-written", lost, "the trace could not be written any more: File too large")], "and in the trace")
+    t.equal(db.rows("select kind, count, bytes, reason from loss"), [("not-written", lost, None, "the trace could not be written any more: File too large")], "and in the trace")
     number, unit = re.search(r"the trace ends at ([\d.]+) (m?s)\n", text).groups()
     t.check(abs(float(number) * {"s": 1e9, "ms": 1e6}[unit] - end_ns) < end_ns / 100, f"the trace ends at {end_ns} ns: {text}")
 
