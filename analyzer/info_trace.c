@@ -29,6 +29,7 @@ struct facts {
 	uint64_t chunks[KIND_COUNT], records[TAG_COUNT], ops[KIND_COUNT];
 	uint64_t other_records, frames, nodes, stored_bytes, raw_bytes;
 	uint8_t last_kind;
+	bool ends_early; /* a note says that the recording did before some process */
 };
 
 static void add_text(struct facts *f, const char *topic, struct tm_text name, struct tm_text value) {
@@ -113,6 +114,8 @@ static bool read_record(struct facts *f, uint64_t tag, struct tm_cursor *body) {
 	} else if (tag == TM_RECORD_NOTE) {
 		struct tm_note note = tm_get_note(body);
 		if (!body->bad && !tm_is_world_note(note.kind)) add_text(f, "note", note.kind, note.text);
+		f->ends_early |= tm_is_note(note.kind, note.process ? TM_NOTE_STILL_RUNNING : TM_NOTE_STOPPED_BY_SIZE) ||
+				 (note.process && tm_is_note(note.kind, TM_NOTE_NO_CLOCK));
 	} else if (tag == TM_RECORD_ALERT) {
 		struct tm_alert alert = tm_get_alert(body);
 		char value[32];
@@ -224,6 +227,12 @@ static void add_foreign_end(struct facts *f) {
 	if (f->foreign->cut_reason) add_word(f, "trace", "cut_reason", f->foreign->cut_reason);
 }
 
+/* The words of TM_IS_COMPLETE, which asks a database the same. */
+static const char *complete_text(const struct facts *f, bool closed, bool runs_on) {
+	if (!closed || f->records[TM_RECORD_LOSS]) return "no";
+	return runs_on || f->ends_early || f->ops[TM_OP_STOP] ? "part" : "yes";
+}
+
 static void add_end(struct facts *f, const struct tm_reader *reader, bool sound) {
 	bool closed = sound && !reader->stopped && f->last_kind == TM_CHUNK_END;
 	uint64_t sound_bytes = sound ? reader->offset : reader->chunk_offset;
@@ -233,8 +242,8 @@ static void add_end(struct facts *f, const struct tm_reader *reader, bool sound)
 	}
 	add_number(f, "trace", "file_bytes", reader->file_bytes);
 	add_number(f, "trace", "sound_bytes", sound_bytes);
-	add_word(f, "trace", "complete", closed && !f->records[TM_RECORD_LOSS] ? "yes" : "no"); /* what was lost is listed by itself */
 	uint64_t started = f->records[TM_RECORD_PROCESS_START], ended = f->records[TM_RECORD_PROCESS_END];
+	add_word(f, "trace", "complete", complete_text(f, closed, started > ended)); /* what was lost is listed by itself */
 	if (closed && started > ended) add_number(f, "trace", "running when it was written", started - ended);
 	if (closed) return;
 	add_word(f, "trace", "cut_reason",

@@ -20,6 +20,12 @@ def verdicts(t, db, status, *budgets):
     return {r["budget"]: r["verdict"] for r in json.loads(t.ask("check", db, "--format=json", *budgets, status=status).text)}
 
 
+def is_complete(t, trace, database, wanted):
+    """The trace says the same as the database that was made of it."""
+    said = [re.search(r"complete +(\w+)", t.ask("info", path, status=0).text)[1] for path in (trace, database)]
+    t.equal(said, [wanted] * 2, f"complete, by the trace {trace} and by its database")
+
+
 def page_says(t, db, wanted, unwanted):
     path = t.path("page.html")
     t.ask("report", db, "-o", path, "--force", status=0)
@@ -49,12 +55,20 @@ def two_processes(t, name, ends=(1, 2), closed=True, note=None):
 
 
 @test
+def of_a_bound_and_a_clock(t):
+    """Stopped by --max-size with nothing left out, and a process that gave up the clock: part of the run; with both ended, and no note, all of it."""
+    for name, note, wanted in (("size.tmk", (0, 65, "max-size", "stopped"), "part"), ("clock.tmk", (2, 65, "no-clock", "gone"), "part"), ("whole.tmk", None, "yes")):
+        is_complete(t, t.path(name), two_processes(t, name, note=note).path, wanted)
+
+
+@test
 def of_a_process_that_ran_on(t):
     """A copy of a trace, made at 70 while process 2 ran; and a recorder that waited for it no longer, at 65."""
     for name, note, kind, until_ns, words in (("copy.tmk", None, "copy", 70, "was written while the program ran on, at 70 ns"),
                                               ("left.tmk", (2, 65, "still-running", "it runs"), "still-running", 65, "ended before some process did, at 65 ns")):
         db = two_processes(t, name, ends=(1,) if not note else (1, 2), note=note)
         t.equal(db.rows(GAPS), [(2, kind, until_ns, None)], f"{name}: gaps")
+        is_complete(t, t.path(name), db.path, "part")
         for process, status in ((1, 0), (2, 1)):
             verdict = "unknown" if status else "ok"
             t.equal(verdicts(t, db.path, status, f"--process={process}", "--max-peak=1K", "--max-leak=1K", "--max-allocations=5"),
@@ -141,6 +155,7 @@ def of_a_program_that_stopped_recording(t):
     trace.end(1, 95)
     db = t.imported(trace.save(t.path("stopped.tmk")))
     t.equal(db.rows(GAPS), [(1, "stopped", 40, 50), (1, "stopped", 80, None)], "gaps")
+    is_complete(t, t.path("stopped.tmk"), db.path, "part")
     t.equal(verdicts(t, db.path, 0, "--max-peak=30", "--max-leak=30"), {"max-peak": "ok", "max-leak": "ok"}, "what is known")
     for command in (*ASKED, ("check", "--max-peak=30")):
         said = t.ask(command[0], db.path, *command[1:], status=0).errors
@@ -191,6 +206,7 @@ def of_a_real_copy_and_its_whole(t):
     t.equal(db.rows("select p.command, g.kind from coverage_gap g join process p on p.id = g.process_id"), [("sleep 2", "still-running")], "gaps")
     whole = t.imported(t.record(["sh", "-c", "exit 0"]))
     t.equal(whole.rows(GAPS), [], "gaps of a whole run")
+    is_complete(t, left, db.path, "part")
 
 
 main()
