@@ -134,6 +134,9 @@ void tm_alerts_start(struct tm_collector *c) {
 	uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 	uint64_t limit = c->sampler.cgroup_path[0] ? cgroup_limit(c->sampler.cgroup_path) : UINT64_MAX;
 	c->alerts.memory_bytes = limit < machine ? limit : machine;
+	for (unsigned i = 0; i < c->options.alerts.count; i++)
+		c->sampler.pss_wanted |= c->options.alerts.all[i].quantity == TM_ALERT_READING &&
+					 c->options.alerts.all[i].reading == TM_READING_PSS;
 }
 
 /* --- telling --- */

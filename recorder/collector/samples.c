@@ -166,8 +166,15 @@ static void keep_names(struct tm_sampler *s) {
 static const enum tm_reading_name kind_readings[] = { TM_READING_RSS_HEAP,   TM_READING_RSS_ARENAS, TM_READING_RSS_ANONYMOUS,
 						      TM_READING_RSS_STACKS, TM_READING_RSS_FILES,  TM_READING_RSS_SHARED };
 
+static void read_pss(const struct tm_sampled_process *p, struct tm_reading *r) {
+	char name[64], text[4096];
+	snprintf(name, sizeof name, "/proc/%u/smaps_rollup", p->pid);
+	if (tm_kernel_file(name, text, sizeof text)) take_kilobytes(r, TM_READING_PSS, text, "\nPss:");
+}
+
 static void tell_own_memory(struct tm_sampler *s, struct tm_sampled_process *p, struct tm_reading *r) {
 	look_for_own_memory(s, p, r);
+	if (s->pss_wanted && !p->own.fresh) read_pss(p, r);
 	if (!p->own.known || !(r->known & 1u << TM_READING_RSS)) return;
 	uint64_t *rss = &r->values[TM_READING_RSS], *vms = &r->values[TM_READING_VMS];
 	r->values[TM_READING_TOOL_RSS] = p->own.resident_bytes < *rss ? p->own.resident_bytes : *rss;

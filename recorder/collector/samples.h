@@ -7,7 +7,8 @@
  * Ours:     tool_rss of a process is what is resident there of our shared memory and of our library's file; tables of the library
  *           in private memory, a few hundred KiB, are not told apart from the program's. vms is without our mappings. tool_rss
  *           of process 0 is the recorder's own resident memory.
- * PSS:      a sum over all mappings, for each of which the kernel leaves out what is less than a KiB.
+ * PSS:      a sum over all mappings, for each of which the kernel leaves out what is less than a KiB. Where a rule is about it (--alert), readings without
+ *           a look at every mapping ask the kernel for its own sum (smaps_rollup, from Linux 4.14 on): it goes over all pages then, at each reading.
  * Kinds:    the same look adds up what is resident by kind (rss_heap, rss_arenas, ...); these are given only with the reading they were made with.
  *           glibc's arenas begin at a multiple of 64 MiB and go on as reserved memory; a thread's stack lies behind its guard.
  * Threads:  all functions are the drainer's; the lists are shared with the sampler's thread under its lock. It is made for the first process.
@@ -59,6 +60,7 @@ struct tm_sampled_device { /* that a process uses */
 struct tm_sampler {
 	const struct tm_timebase *timebase;
 	uint64_t interval_ns;     /* 0: read only when asked */
+	bool pss_wanted;          /* in every reading: a rule is about it. Set before the first process is added */
 	const char *session_file; /* the shared memory's, as the kernel names it */
 	pthread_t thread;
 	pthread_mutex_t lock;

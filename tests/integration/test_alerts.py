@@ -85,6 +85,17 @@ def read_from_outside(t):
 
 
 @test
+def pss_is_read_each_time(t):
+    """Where a rule is about PSS no reading is without it, but perhaps one of a process that ends meanwhile."""
+    if not os.path.exists("/proc/self/smaps_rollup"):
+        t.skip("the kernel has no smaps_rollup")
+    db = t.imported(t.record([t.program("levels.c"), "slow"], "--quiet", "--interval=10", "--alert=pss > 4MB"))
+    rss, pss = (db.value("select count(*) from sample where name = ? and process_id is not null", name) for name in ("rss", "pss"))
+    t.check(rss > 20 and pss >= rss - 1, f"{rss} readings, {pss} of them with PSS")
+    t.equal(db.value("select count(*) > 0 and min(value) > 4e6 from alert"), 1, "it was crossed")
+
+
+@test
 def heaps_of_the_program_and_children(t):
     source = t.path("own.c")
     with open(source, "w", encoding="ascii") as file:
