@@ -190,6 +190,11 @@ static bool take_session_fd(struct tm_options *o, const char *v) {
 	return small_number(v, &o->session_fd);
 }
 
+/* The streams are the program's own where it has started us; --attach comes first then. */
+static bool is_silent(const struct tm_options *o) {
+	return o->attach_pid > 0 && !o->verbose && !getenv("TIDEMARK_VERBOSE");
+}
+
 static bool take_help(struct tm_options *o, const char *v);
 static bool take_version(struct tm_options *o, const char *v);
 
@@ -235,6 +240,7 @@ static void print_row(const struct option_row *row) {
 
 static bool take_help(struct tm_options *o, const char *v) {
 	(void)v;
+	if (is_silent(o)) return o->done = true;
 	printf("usage: tidemark-record [options] [--] COMMAND [ARG...]\n"
 	       "       tidemark-record names TRACE [options]\n"
 	       "       tidemark-record dump --pid=PID [-o FILE]\n\n"
@@ -258,12 +264,12 @@ static bool take_help(struct tm_options *o, const char *v) {
 
 static bool take_version(struct tm_options *o, const char *v) {
 	(void)v;
-	printf("tidemark-record " TM_TOOL_VERSION " (trace format %d.%d)\n", TM_FORMAT_MAJOR, TM_FORMAT_MINOR);
+	if (!is_silent(o)) printf("tidemark-record " TM_TOOL_VERSION " (trace format %d.%d)\n", TM_FORMAT_MAJOR, TM_FORMAT_MINOR);
 	return o->done = true;
 }
 
-static int complain(const char *what, const char *text) {
-	fprintf(stderr, "tidemark-record: %s '%s' (see tidemark-record --help)\n", what, text);
+static int complain(const struct tm_options *o, const char *what, const char *text) {
+	if (!is_silent(o)) fprintf(stderr, "tidemark-record: %s '%s' (see tidemark-record --help)\n", what, text);
 	return TM_OPTIONS_BAD;
 }
 
@@ -302,18 +308,19 @@ static int take_one(struct tm_options *options, int argc, char **argv, int i) {
 	const char *name = is_long ? arg + 2 : arg + 1;
 	size_t name_bytes = is_long ? strcspn(name, "=") : 1;
 	const struct option_row *row = is_long ? find_row(name, name_bytes) : find_letter(*name);
-	if (!row) return complain("unknown option", arg);
+	if (!row) return complain(options, "unknown option", arg);
 	if (name[name_bytes]) value = name + name_bytes + is_long;
-	if (value && !row->value) return complain("option takes no value:", arg);
+	if (value && !row->value) return complain(options, "option takes no value:", arg);
 	int taken = 1;
 	if (row->value && !value) {
-		if (i + 1 >= argc) return complain("option needs a value:", arg);
+		if (i + 1 >= argc) return complain(options, "option needs a value:", arg);
 		value = argv[i + 1];
 		taken = 2;
 	}
 	if (row->take(options, value)) return taken;
-	fprintf(stderr, "tidemark-record: bad value '%s' for --%s: expected %s%s (see tidemark-record --help)\n", value, row->name,
-		row->value, limits_of(row->name));
+	if (!is_silent(options))
+		fprintf(stderr, "tidemark-record: bad value '%s' for --%s: expected %s%s (see tidemark-record --help)\n", value, row->name,
+			row->value, limits_of(row->name));
 	return TM_OPTIONS_BAD;
 }
 
@@ -324,10 +331,11 @@ static int check_together(struct tm_options *options) {
 		return TM_OPTIONS_BAD;
 	}
 	if (options->attach_pid < 0 || options->session_fd < 0) {
-		fprintf(stderr, "tidemark-record: --attach and --session-fd need each other\n");
+		if (!is_silent(options)) fprintf(stderr, "tidemark-record: --attach and --session-fd need each other\n");
 		return TM_OPTIONS_BAD;
 	}
-	if (options->command[0]) return complain(TM_OPTIONS_ENV " holds options only, with blanks between them:", options->command[0]);
+	if (options->command[0])
+		return complain(options, TM_OPTIONS_ENV " holds options only, with blanks between them:", options->command[0]);
 	options->command = NULL;
 	return TM_OPTIONS_OK;
 }

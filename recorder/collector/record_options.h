@@ -2,7 +2,7 @@
  *
  * Flow:     record_main.c -> here -> struct tm_options, read by everybody, changed by nobody afterwards.
  * Owns:     nothing; texts point into argv.
- * Fails:    with one line on standard error; TM_OPTIONS_BAD.
+ * Fails:    with one line on standard error, but where the program has started us and TIDEMARK_VERBOSE is not set; TM_OPTIONS_BAD.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_RECORD_OPTIONS_H
 #define TIDEMARK_RECORDER_COLLECTOR_RECORD_OPTIONS_H

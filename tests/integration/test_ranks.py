@@ -80,8 +80,13 @@ def preload_that_cannot_record(t):
     done = t.run([program], env={**env, "TIDEMARK_VERBOSE": "1"}, status=0)
     t.equal(done.errors.splitlines()[0], f"tidemark-record: cannot create '{taken}': File exists (--force overwrites it)", "why")
     t.equal(os.path.getsize(taken), 0, "size of the file that was there")
-    done = t.run([program], env={**env, "TIDEMARK_OPTIONS": "-o 'two words.tmk'"}, status=0)
-    t.check("TIDEMARK_OPTIONS holds options only, with blanks between them: 'words.tmk''" in done.errors, done.errors)
+    for options, why in (("-o 'two words.tmk'", "TIDEMARK_OPTIONS holds options only, with blanks between them: 'words.tmk''"), ("--bogus", "unknown option '--bogus'"),
+                         ("--interval=x", "bad value 'x' for --interval"), ("--force=1", "option takes no value: '--force=1'"), ("--ring", "option needs a value: '--ring'"),
+                         ("--help", ""), ("--version", "")):
+        done = t.run([program], env={**env, "TIDEMARK_OPTIONS": options}, status=0)
+        t.equal((done.out, done.err), (b"hello\n", b""), f"what it writes with {options}")
+        done = t.run([program], env={**env, "TIDEMARK_OPTIONS": options, "TIDEMARK_VERBOSE": "1"}, status=0)
+        t.check(why in done.errors, done.errors)
 
 
 @test
