@@ -6,6 +6,7 @@
 #include "drain.h"
 #include "flight_ring.h"
 #include "names.h"
+#include "tell.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -223,7 +224,7 @@ static void print_alerts(const struct tm_collector *c) {
 	for (unsigned i = 0; i < c->options.alerts.count; i++) {
 		const struct tm_alert_rule *rule = &c->options.alerts.all[i];
 		if (tm_alerts_met(c, i)) continue;
-		fprintf(stderr, "tidemark-record: alert        '%s' had nothing to look at: %s\n", rule->text,
+		tm_tell("alert        '%s' had nothing to look at: %s", rule->text,
 			rule->quantity == TM_ALERT_LIVE_HEAP ? "no heap of that name came up" : "nothing of that was read");
 	}
 }
@@ -231,7 +232,9 @@ static void print_alerts(const struct tm_collector *c) {
 static void print_file(const struct tm_collector *c) {
 	char size[TM_UNIT_TEXT_MAX];
 	uint64_t events = c->encoder.left_out_events ? c->encoder.written_events : tm_tally_allocations(c->tally) + tm_tally_frees(c->tally);
-	fprintf(stderr, "tidemark-record: file         %s, %s", c->writer.path, tm_format_size(c->writer.bytes, size));
+	char *path = tm_escaped(c->writer.path);
+	fprintf(stderr, "tidemark-record: file         %s, %s", path ? path : c->writer.path, tm_format_size(c->writer.bytes, size));
+	free(path);
 	if (events && !c->flight) fprintf(stderr, ", %.1f bytes an event", (double)c->writer.bytes / (double)events);
 	fprintf(stderr, "%s%s\n", c->stopped ? "; " : "", c->stopped ? c->stopped : "");
 }
@@ -251,9 +254,8 @@ void tm_closing_print_summary(struct tm_collector *c) {
 void tm_closing_print_failure(struct tm_collector *c) {
 	char time[TM_UNIT_TEXT_MAX];
 	if (c->options.attach_pid > 0 && !c->options.verbose) return;
-	if (c->writer.is_gone)
-		fprintf(stderr, "tidemark-record: cannot keep '%s': it was removed while it was written\n", c->writer.path);
+	if (c->writer.is_gone) tm_tell("cannot keep '%s': it was removed while it was written", c->writer.path);
 	else if (c->writer.error)
-		fprintf(stderr, "tidemark-record: cannot write '%s': %s; the trace ends at %s\n", c->writer.path, strerror(c->writer.error),
+		tm_tell("cannot write '%s': %s; the trace ends at %s", c->writer.path, strerror(c->writer.error),
 			tm_format_time(c->encoder.end_ns, time));
 }

@@ -7,6 +7,7 @@
  */
 #include "dumps.h"
 #include "signals.h"
+#include "tell.h"
 
 #include "../../schema/kinds.h"
 #include "../shm.h"
@@ -43,7 +44,7 @@ static const char help[] = "usage: tidemark-record dump --pid=PID [-o FILE]\n\n"
 			   "Exit status: 0 done, 1 failed, 2 usage.\n";
 
 static int fail(long pid, const char *why) {
-	fprintf(stderr, "tidemark-record: cannot get a dump of process %ld: %s\n", pid, why);
+	tm_tell("cannot get a dump of process %ld: %s", pid, why);
 	return FAILED;
 }
 
@@ -269,7 +270,7 @@ int tm_dump_command(int argc, char **argv) {
 			return DONE;
 		}
 		if (letter == '?' || letter == ':') {
-			fprintf(stderr, "tidemark-record: dump: %s '%s' (see tidemark-record dump --help)\n",
+			tm_tell("dump: %s '%s' (see tidemark-record dump --help)",
 				letter == ':' ? "option needs a value:" : "unknown option", argv[optind - 1]);
 			return USAGE;
 		}

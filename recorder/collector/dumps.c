@@ -5,6 +5,7 @@
 #include "drain.h"
 #include "memory.h"
 #include "signals.h"
+#include "tell.h"
 
 #include "../shm.h"
 
@@ -61,7 +62,7 @@ static void tell_asker(struct tm_dumps *d, int error) {
 
 void tm_dumps_fail(struct tm_dumps *d, const struct tm_writer *w, int error) {
 	tell_asker(d, error);
-	if (!d->quiet) fprintf(stderr, "tidemark-record: cannot write a dump of '%s': %s\n", w->path, strerror(error));
+	if (!d->quiet) tm_tell("cannot write a dump of '%s': %s", w->path, strerror(error));
 }
 
 /* The first name that is free, and its .part, which is made. Returns its descriptor or -1. */

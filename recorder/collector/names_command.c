@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "recorder/collector/names_trace.h"
+#include "recorder/collector/tell.h"
 #include "schema/chunk.h"
 #include "schema/records.h"
 
@@ -75,8 +76,7 @@ static const char help[] = "usage: tidemark-record names TRACE [options]\n\n"
 /* ---- options */
 
 static int misuse(const char *what, const char *text) {
-	fprintf(stderr, "tidemark-record: names: %s%s%s%s (see tidemark-record names --help)\n", what, text ? " '" : "", text ? text : "",
-		text ? "'" : "");
+	tm_tell("names: %s%s%s%s (see tidemark-record names --help)", what, text ? " '" : "", text ? text : "", text ? "'" : "");
 	return USAGE;
 }
 
@@ -133,13 +133,13 @@ __attribute__((format(printf, 2, 3))) static int fail(const struct command *c, c
 	va_start(arguments, format);
 	vsnprintf(why, sizeof why, format, arguments);
 	va_end(arguments);
-	fprintf(stderr, "tidemark-record: cannot name '%s': %s\n", c->trace, why);
+	tm_tell("cannot name '%s': %s", c->trace, why);
 	return FAILED;
 }
 
 static void remark(void *context, const char *text) {
 	const struct command *c = context;
-	if (!c->quiet) fprintf(stderr, "tidemark-record: %s\n", text);
+	if (!c->quiet) tm_tell("%s", text);
 }
 
 /* ---- input */
@@ -164,8 +164,8 @@ static int check_whole(const struct command *c) {
 		return fail(c, "%s at offset %jd; to name what comes before and keep this file, choose another with -o",
 			    tm_chunk_error_text(t->stop), (intmax_t)t->sound_bytes);
 	if (!c->quiet)
-		fprintf(stderr, "tidemark-record: '%s' is cut at offset %jd (%s): the %jd bytes from there on are left out\n", c->trace,
-			(intmax_t)t->sound_bytes, tm_chunk_error_text(t->stop), (intmax_t)(t->size_bytes - t->sound_bytes));
+		tm_tell("'%s' is cut at offset %jd (%s): the %jd bytes from there on are left out", c->trace, (intmax_t)t->sound_bytes,
+			tm_chunk_error_text(t->stop), (intmax_t)(t->size_bytes - t->sound_bytes));
 	return 0;
 }
 
@@ -329,7 +329,7 @@ static int write_names(struct command *c, size_t frame_count, uint64_t *named) {
 static int write_trace(struct command *c) {
 	size_t frame_count = choose_frames(c);
 	if (!frame_count && !c->output) {
-		if (!c->quiet) fprintf(stderr, "tidemark-record: '%s' has no address without a name\n", c->trace);
+		if (!c->quiet) tm_tell("'%s' has no address without a name", c->trace);
 		return 0;
 	}
 	if (tm_packer_init(&c->packer, ZSTD_LEVEL)) return fail(c, "out of memory");

@@ -21,6 +21,7 @@
 #include "own_stack.h"
 #include "own_thread.h"
 #include "signals.h"
+#include "tell.h"
 #include "thread_table.h"
 
 #include <errno.h>
@@ -58,7 +59,7 @@ static bool may_talk(const struct tm_collector *c) {
 }
 
 static int fail(const struct tm_collector *c, const char *sentence) {
-	if (may_talk(c)) fprintf(stderr, "tidemark-record: %s\n", sentence);
+	if (may_talk(c)) tm_tell("%s", sentence);
 	return EXIT_OURS;
 }
 
@@ -446,8 +447,7 @@ static int start_command(struct tm_collector *c, int argc, char **argv) {
 	int result = tm_launch_go(&command);
 	if (result == 0) {
 		tm_heritage_let_go(c->writer.fd);
-		if (c->options.verbose)
-			fprintf(stderr, "tidemark-record: recording process %d to '%s'\n", (int)command.pid, c->writer.path);
+		if (c->options.verbose) tm_tell("recording process %d to '%s'", (int)command.pid, c->writer.path);
 		return 0;
 	}
 	command.pid = -1;

@@ -4,6 +4,7 @@
 #include "../../schema/units.h"
 #include "../shm.h"
 #include "flight_ring.h"
+#include "tell.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -269,7 +270,7 @@ static bool take_version(struct tm_options *o, const char *v) {
 }
 
 static int complain(const struct tm_options *o, const char *what, const char *text) {
-	if (!is_silent(o)) fprintf(stderr, "tidemark-record: %s '%s' (see tidemark-record --help)\n", what, text);
+	if (!is_silent(o)) tm_tell("%s '%s' (see tidemark-record --help)", what, text);
 	return TM_OPTIONS_BAD;
 }
 
@@ -319,8 +320,8 @@ static int take_one(struct tm_options *options, int argc, char **argv, int i) {
 	}
 	if (row->take(options, value)) return taken;
 	if (!is_silent(options))
-		fprintf(stderr, "tidemark-record: bad value '%s' for --%s: expected %s%s (see tidemark-record --help)\n", value, row->name,
-			row->value, limits_of(row->name));
+		tm_tell("bad value '%s' for --%s: expected %s%s (see tidemark-record --help)", value, row->name, row->value,
+			limits_of(row->name));
 	return TM_OPTIONS_BAD;
 }
 

@@ -66,6 +66,20 @@ def an_older_recording_stays(t):
 
 
 @test
+def names_that_hold_control_characters(t):
+    """What is said stays on its line, and does nothing to a terminal."""
+    odd, said = "a\nb\x1b[31m\x7f\u009b\u00e9", r"a\nb\x1b[31m\x7f\x9b" + "\u00e9"
+    trace = t.path(odd)
+    t.run([t.recorder, "-o", trace, "--", "true"], status=0)
+    for command, status in ((["-o", trace, "--", "true"], 125), (["--force", "-o", t.path("x"), "--", "./no" + odd], 127), (["names", t.path("no" + odd)], 1), (["--stacks=" + odd, "--", "true"], 125),
+                            (["--" + odd, "--", "true"], 125), (["names", "--" + odd], 2), (["dump", "--" + odd], 2)):
+        one_line(t, t.run([t.recorder, *command], status=status), said)
+    done = t.run([t.recorder, "-o", trace, "--force", "--verbose", "--alert=live(" + odd + ") > 1", "--", "true"], status=0)
+    t.equal(len([line for line in done.errors.splitlines() if said in line and line.startswith("tidemark-record: ")]), 3, f"lines that name it: {done.errors!r}")
+    t.check("\x1b" not in done.errors, "what acts on a terminal")
+
+
+@test
 def exit_statuses(t):
     program = t.program("hello.c")
     for status in (0, 1, 42, 125, 126, 127, 255):
