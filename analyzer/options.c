@@ -298,7 +298,7 @@ static const struct option_row option_rows[] = {
 	{ "limit", "N", TM_OPTION_LIMIT, take_limit,
 	  "at most N rows; 0 is all of them (default: tables 20, lists of a page 5, time lines, histograms, json and csv all)" },
 	{ "sort", "COLUMN", TM_OPTION_SORT, take_sort,
-	  "bytes, counts, scores and durations go downward, all else upward; +COLUMN upward, -COLUMN downward" },
+	  "bytes, counts, scores, shares and durations go downward, all else upward; +COLUMN upward, -COLUMN downward" },
 	{ "heap", "NAME", TM_OPTION_HEAP, take_heap, "only this heap, such as malloc or mmap" },
 	{ "process", "ID", TM_OPTION_PROCESS, take_process, "only this process: its id in the database, rank:N, or rank:N@WORLD" },
 	{ "from", "T", TM_OPTION_FROM, take_from, "only from this instant on: 12.5s, 300ms, start, peak, exit, end, mark:NAME" },

@@ -31,6 +31,10 @@ _tidemark() {
 			[[ ${COMP_WORDS[i]} == -- ]] && { mapfile -t COMPREPLY < <(compgen -c -f -- "$current"); return; }
 		done
 	fi
+	if [[ $previous == -o && $current != -* ]]; then
+		mapfile -t COMPREPLY < <(compgen -f -- "$current")
+		return
+	fi
 	# What an option takes, behind a = or a blank: the values that it knows, else a file.
 	local option=$previous equals=
 	if [[ $current == = ]]; then

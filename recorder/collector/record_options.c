@@ -131,7 +131,8 @@ static bool take_max_size(struct tm_options *o, const char *v) {
 	memcpy(size, v, n);
 	size[n] = 0;
 	o->ring_file = mode == 1;
-	return tm_parse_size(size, &o->max_size_bytes) && (!o->ring_file || o->max_size_bytes >= TM_FLIGHT_BYTES_MIN);
+	if (!tm_parse_size(size, &o->max_size_bytes)) return false;
+	return o->max_size_bytes && (!o->ring_file || o->max_size_bytes >= TM_FLIGHT_BYTES_MIN);
 }
 
 static bool take_dumps(struct tm_options *o, const char *v) {
@@ -291,12 +292,13 @@ static const char *limits_of(const char *option) {
 	static const char *const limits[][2] = {
 		{ "max-depth", ", 1 to 4096" },
 		{ "ring", ", at most 1GiB" },
-		{ "max-size", ", at least 256KiB with ring" },
-		{ "alert", ", such as 'rss > 8GiB' or 'live(malloc) > 90%'" },
+		{ "max-size", ", at least 256KiB with ring, and not 0" },
+		{ "alert", ", such as 'rss > 8GiB' or 'live(malloc) > 90%', 16 at most" },
 		{ "interval", ", at most 86400000" },
 		{ "dumps", ", at most 10000" },
 	};
-	_Static_assert(DEPTH_MAX == 4096 && RING_BYTES_MAX == 1u << 30 && TM_FLIGHT_BYTES_MIN == 256u << 10, "these words");
+	_Static_assert(DEPTH_MAX == 4096 && RING_BYTES_MAX == 1u << 30 && TM_FLIGHT_BYTES_MIN == 256u << 10 && TM_ALERT_RULES_MAX == 16,
+		       "these words");
 	for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
 		if (strcmp(limits[i][0], option) == 0) return limits[i][1];
 	return "";

@@ -30,7 +30,7 @@
 	X(itt, "itt", 0, "auto|off", "auto", "record ITT tasks, frames and heap calls, unless another tool does") \
 	X(follow, "follow", 0, "on|off", "on", "record child processes too") \
 	X(interval, "interval", 0, "MS", "100", \
-	  "milliseconds between readings of RSS, PSS, swap, cgroup; 0: only at marks, where they are taken anyway") \
+	  "milliseconds between readings of RSS, PSS, swap, cgroup; 0: only at marks, steps, snapshots and baselines, where they are taken anyway") \
 	X(on_full, "on-full", 0, "wait|drop", "wait", "what a thread does when its buffer is full; losses are counted") \
 	X(ring, "ring", 0, "SIZE", "4MiB", "buffer for each thread, rounded up to a power of two; less beyond the fourth thread") \
 	X(max_size, "max-size", 0, "SIZE[,stop|ring]", NULL, \
@@ -40,7 +40,7 @@
 	  "with ring: make at most N copies of the trace by itself, at alerts, refused memory and fatal signals") \
 	X(alert, "alert", 0, "EXPR", NULL, \
 	  "mark the trace when a threshold is crossed: 'rss > 8GiB', 'live(malloc) > 90%'; of rss, pss, swap, cgroup, device_used, " \
-	  "live, live(HEAP); several are possible") \
+	  "live, live(HEAP); 16 at most") \
 	X(names, "names", 0, "embed|none", "embed", "look up function, file and line when the program has ended") \
 	X(args, "args", 0, "keep|drop", "keep", "keep or drop command-line arguments in the trace") \
 	X(linger, "linger", 0, "TIME", "5s", "how long to wait for recorded descendants when the command has ended") \

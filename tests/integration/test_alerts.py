@@ -131,7 +131,8 @@ def nonsense(t):
         done = t.run([t.recorder, "--alert", rule, "true"], status=125)
         t.check(f"bad value '{rule}' for --alert" in done.errors, f"{rule}: {done.errors}")
     many = [f"--alert=rss > {i}GiB" for i in range(17)]
-    t.run([t.recorder, *many, "true"], status=125)
+    done = t.run([t.recorder, *many, "true"], status=125)
+    t.check("bad value 'rss > 16GiB' for --alert" in done.errors and "16 at most" in done.errors, done.errors)
 
 
 main()

@@ -880,7 +880,7 @@ def through_a_symbolic_link(t):
 
 @test
 def bad_bounds(t):
-    for value in ("1MiB,round", "64KiB,ring", ",ring", "1MiB,"):
+    for value in ("1MiB,round", "64KiB,ring", ",ring", "1MiB,", "0", "0,stop"):
         done = t.run([t.recorder, f"--max-size={value}", "true"], status=125)
         t.check("expected SIZE[,stop|ring], at least 256KiB with ring" in done.errors, done.errors)
     for option, value, words in (("max-depth", "4097", "N, 1 to 4096"), ("ring", "8GiB", "SIZE, at most 1GiB"), ("alert", "cpu > 1", "EXPR, such as 'rss > 8GiB' or"),

@@ -76,12 +76,13 @@ try() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _tidemark; ech
 try tidemark lea; try tidemark-record --sta; try tidemark leaks --lim; try tidemark record --stacks = f
 try tidemark leaks run.db --format = j; try tidemark snapshot run.db --by = fu; try tidemark top --by = s; try tidemark export sp
 try tidemark-record names --d; try tidemark-record --port; try tidemark export {t.dir}/ru
-try tidemark record --stacks f; try tidemark leaks run.db --format =; try tidemark leaks run.db --suppressions = {t.dir}/ru; try tidemark leaks --all {t.dir}/ru"""
+try tidemark record --stacks f; try tidemark leaks run.db --format =; try tidemark leaks run.db --suppressions = {t.dir}/ru; try tidemark leaks --all {t.dir}/ru
+try tidemark record -o {t.dir}/ru; try tidemark-record -o bas"""
     with open(t.path("run.db"), "wb"):
         pass
     lines = t.run(["bash", "-c", script], status=0).text.splitlines()
     t.equal(lines, ["leaks", "--stacks", "--limit", "fp", "json", "function", "site scope", "speedscope", "--debug-dir --debuginfod", "", t.path("run.db"),
-                    "fp", "table json csv", t.path("run.db"), t.path("run.db")], "completions")
+                    "fp", "table json csv", t.path("run.db"), t.path("run.db"), t.path("run.db"), ""], "completions")
 
 
 @test
