@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "export.h"
-#include "coverage.h"
 #include "listing.h"
 #include "overwrite.h"
 #include "stack_values.h"
@@ -43,15 +42,16 @@ static const struct {
 	const char *name;
 	int (*write)(const struct tm_database *d, const struct tm_options *o, struct tm_output *out);
 	bool gzip;        /* always compressed: its readers expect that */
+	bool levels;      /* they follow from what was live before a window */
 	bool by_heap;     /* adds up heaps, so that it takes only some unless one is chosen */
 	uint64_t options; /* of those that mean nothing to some formats, the ones that it takes */
 } forms[] = {
-	{ "chrome", tm_export_chrome, false, false, TM_OPTION_MAX_EVENTS | TM_OPTION_LIFETIMES },
-	{ "folded", tm_export_folded, false, true, TM_OPTION_VALUE },
-	{ "pprof", tm_export_pprof, true, true, TM_OPTION_VALUE },
-	{ "speedscope", tm_export_speedscope, false, true, TM_OPTION_VALUE },
-	{ "csv", tm_export_csv, false, false, TM_OPTION_VIEW },
-	{ "heaptrack", tm_export_heaptrack, false, true, 0 },
+	{ "chrome", tm_export_chrome, false, true, false, TM_OPTION_MAX_EVENTS | TM_OPTION_LIFETIMES },
+	{ "folded", tm_export_folded, false, true, true, TM_OPTION_VALUE },
+	{ "pprof", tm_export_pprof, true, true, true, TM_OPTION_VALUE },
+	{ "speedscope", tm_export_speedscope, false, true, true, TM_OPTION_VALUE },
+	{ "csv", tm_export_csv, false, false, false, TM_OPTION_VIEW },
+	{ "heaptrack", tm_export_heaptrack, false, true, true, 0 },
 };
 #define FORM_COUNT (sizeof(forms) / sizeof(forms[0]))
 
@@ -107,9 +107,9 @@ int tm_cmd_export(int argc, char **argv) {
 				 o.operands[0]);
 	if ((status = check_options(&o, forms[form].options)) != TM_OPTIONS_GO) return status;
 	if (!o.output) return tm_misuse("export", "-o FILE says where to write; - is standard output");
+	o.needs_known_window = forms[form].levels;
 	status = tm_database_open(&d, o.operands[1]);
 	if (!status) status = tm_listing_check(&d, &o);
-	if (!status && forms[form].options & TM_OPTION_VALUE) status = tm_check_window_known(&d, &o);
 	if (!status) status = tm_check_output(o.output, o.operands[1], d.path, o.force);
 	if (!status) status = tm_output_open(&out, o.output, o.gzip || forms[form].gzip || ends_in_gz(o.output), o.force);
 	/* One transaction for all that is asked: the file is locked and looked at once, not for each of a million names. */

@@ -3,7 +3,6 @@
  * The view peak has one row for each heap and one (heap NULL) for each process over its root heaps; peak_site has the call stacks behind
  * each heap's peak. Within a window, and for samples whose error is wanted, the allocations are scanned instead (scans.h).
  */
-#include "coverage.h"
 #include "listing.h"
 #include "sample_errors.h"
 #include "scans.h"
@@ -25,6 +24,7 @@ static const struct tm_usage usage = {
 	.options = TM_OPTIONS_LISTING | TM_OPTION_SITES | TM_OPTION_STACK,
 	.operands_min = 1,
 	.operands_max = 1,
+	.needs_known_window = true,
 };
 
 /* The columns of the peaks, with the standard error of estimates. */
@@ -135,10 +135,8 @@ static bool is_of_processes(const struct tm_database *d, const char *heap) {
 
 /* A window has its peaks and sites only: what import added up is about the whole run. */
 static int answer(const struct tm_database *d, const struct tm_options *o) {
-	int status = tm_check_window_known(d, o);
-	if (status) return status;
 	if (o->sites) return list_sites(d, o, tm_listing_run);
-	status = list_peaks(d, o);
+	int status = list_peaks(d, o);
 	if (!status) status = list_sites(d, o, tm_listing_also);
 	if (status || tm_has_window(o)) return status;
 	status = list_shape(d, o);

@@ -3,7 +3,6 @@
  * Such a block could often have been avoided, or kept and used again. Import counts them in the view `temporary`; a window is answered
  * from the allocations, by looking at the allocation that follows each one on its thread; so is a sampled trace, for its errors.
  */
-#include "coverage.h"
 #include "listing.h"
 #include "scans.h"
 #include "talk.h"
@@ -26,6 +25,7 @@ static const struct tm_usage usage = {
 	.options = TM_OPTIONS_LISTING | TM_OPTION_STACK | TM_OPTION_CHURN,
 	.operands_min = 1,
 	.operands_max = 1,
+	.needs_known_window = true,
 };
 
 /* Views beside `temporary`, and in which order they are read. */
@@ -89,8 +89,6 @@ static const struct tm_listing *other_view(const struct tm_options *o) {
 static int answer(const struct tm_database *d, const struct tm_options *o) {
 	const struct tm_listing *other = other_view(o);
 	if (other) return tm_listing_run(d, o, other);
-	int status = tm_check_window_known(d, o);
-	if (status) return status;
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	bool is_made = !(tm_has_window(o) || d->estimated) || tm_sql_made(sql, d, o);
 	char *with = sqlite3_str_finish(sql);
@@ -105,7 +103,7 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 		.nothing = tm_has_window(o) ? "no block that was allocated then was temporary" : "no block was temporary",
 		.estimated = { "count", "bytes", "allocations" },
 	};
-	status = tm_listing_run(d, o, &listing);
+	int status = tm_listing_run(d, o, &listing);
 	sqlite3_free(with);
 	return status;
 }

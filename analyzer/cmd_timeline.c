@@ -5,7 +5,6 @@
  * need not say: it may stand for a stretch that goes on until then. So that is counted from the allocations around it (live_sets.h). Of the
  * two stretches that the ends of a window cut through, the highest value in the window comes from a replay (window_peak.c).
  */
-#include "coverage.h"
 #include "listing.h"
 #include "live_sets.h"
 #include "scans.h"
@@ -31,6 +30,7 @@ static const struct tm_usage usage = {
 	.options = TM_OPTIONS_LISTING | TM_OPTION_BUCKETS | TM_OPTION_GAP,
 	.operands_min = 1,
 	.operands_max = 1,
+	.needs_known_window = true,
 };
 
 /* Common table expressions ... `opened`: process_id, heap (NULL: the root heaps) and what was live when the window of `bound` opened. */
@@ -189,8 +189,6 @@ static int answer_gap(const struct tm_database *d, const struct tm_options *o) {
 
 static int answer(const struct tm_database *d, const struct tm_options *o) {
 	if (o->gap || o->jumps) return answer_gap(d, o);
-	int status = tm_check_window_known(d, o);
-	if (status) return status;
 	const char *source = "memory_timeline";
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	if (tm_has_window(o)) {
@@ -214,7 +212,7 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 		.null_heap = "(all)",
 		.condense = condense,
 	};
-	status = tm_listing_run(d, o, &listing);
+	int status = tm_listing_run(d, o, &listing);
 	sqlite3_free(with);
 	return status;
 }

@@ -68,31 +68,42 @@ int64_t tm_count_lost_events(const struct tm_database *d, const struct tm_option
 	return ask_and_free(d, sql, 0);
 }
 
+/* The instants that import kept lie in what is known. */
 static bool is_kept_instant(const struct tm_time_point *at) {
 	return at->kind == TM_TIME_UNSET || at->kind == TM_TIME_PEAK || at->kind == TM_TIME_EXIT || at->kind == TM_TIME_END;
 }
 
 /* --- instants that are not known --- */
 
-int tm_check_known_then(const struct tm_database *d, const struct tm_options *o, const struct tm_time_point *at) {
-	/* The instants that import kept lie in what is known. */
-	if (is_kept_instant(at)) return 0;
-	char text[TM_UNIT_TEXT_MAX];
+/* Where what is known begins and ends, if that is behind or before the instant; -1: it is not. */
+static int64_t known_only_from_ns(const struct tm_database *d, const struct tm_options *o, const struct tm_time_point *at) {
+	if (is_kept_instant(at)) return -1;
 	sqlite3_str *sql = select_gaps(d, o, "coalesce(max(g.end_ns), -1)", "'dropped'");
 	sqlite3_str_appendall(sql, " AND ");
 	tm_time_point_sql(sql, at, "p.id", NULL);
 	sqlite3_str_appendall(sql, " < g.end_ns");
-	int64_t start_ns = ask_and_free(d, sql, -1);
+	return ask_and_free(d, sql, -1);
+}
+
+static int64_t known_only_until_ns(const struct tm_database *d, const struct tm_options *o, const struct tm_time_point *at,
+				   const char *kinds) {
+	if (is_kept_instant(at)) return -1;
+	sqlite3_str *sql = select_gaps(d, o, "coalesce(min(g.start_ns), -1)", kinds);
+	sqlite3_str_appendall(sql, " AND ");
+	tm_time_point_sql(sql, at, "p.id", NULL);
+	sqlite3_str_appendall(sql, " > g.start_ns");
+	return ask_and_free(d, sql, -1);
+}
+
+int tm_check_known_then(const struct tm_database *d, const struct tm_options *o, const struct tm_time_point *at) {
+	char text[TM_UNIT_TEXT_MAX];
+	int64_t start_ns = known_only_from_ns(d, o, at);
 	if (start_ns >= 0) {
 		tm_format_time((uint64_t)start_ns, text);
 		return tm_fail("cannot tell what was live then: '%s' was kept within a bound, and knows that from %s on", d->path, text);
 	}
 	for (size_t i = 0; i < TM_GAP_ENDS; i++) {
-		sql = select_gaps(d, o, "coalesce(min(g.start_ns), -1)", tm_gap_ends[i].kind);
-		sqlite3_str_appendall(sql, " AND ");
-		tm_time_point_sql(sql, at, "p.id", NULL);
-		sqlite3_str_appendall(sql, " > g.start_ns");
-		int64_t end_ns = ask_and_free(d, sql, -1);
+		int64_t end_ns = known_only_until_ns(d, o, at, tm_gap_ends[i].kind);
 		if (end_ns < 0) continue;
 		char *why = sqlite3_mprintf(tm_gap_ends[i].refusal, d->path, tm_format_time((uint64_t)end_ns, text));
 		/* Of one among many that outlived the recording the others are no less known. */
@@ -114,9 +125,12 @@ int tm_check_window_known(const struct tm_database *d, const struct tm_options *
 
 static void warn_of_window(const struct tm_database *d, const struct tm_options *o) {
 	char text[TM_UNIT_TEXT_MAX];
-	int64_t from_ns = tm_known_from_ns(d, o);
+	int64_t from_ns = o->from.kind == TM_TIME_UNSET ? tm_known_from_ns(d, o) : known_only_from_ns(d, o, &o->from);
 	bool asks_peak = o->at.kind == TM_TIME_UNSET || o->at.kind == TM_TIME_PEAK || o->against.kind == TM_TIME_PEAK;
-	if (from_ns >= 0 && asks_peak && o->from.kind == TM_TIME_UNSET)
+	if (from_ns >= 0 && o->from.kind != TM_TIME_UNSET)
+		tm_say("warning: '%s' was kept within a bound: of the time before %s, which the window reaches into, what came and went is not known",
+		       d->path, tm_format_time((uint64_t)from_ns, text));
+	else if (from_ns >= 0 && asks_peak)
 		tm_say("'%s' was kept within a bound: what came before %s is not known, and a peak is that from then on", d->path,
 		       tm_format_time((uint64_t)from_ns, text));
 }
@@ -124,12 +138,16 @@ static void warn_of_window(const struct tm_database *d, const struct tm_options 
 static void warn_of_ends(const struct tm_database *d, const struct tm_options *o) {
 	char text[TM_UNIT_TEXT_MAX];
 	bool asks_end = is_kept_instant(&o->at) || (o->against.kind != TM_TIME_UNSET && is_kept_instant(&o->against));
-	if (!asks_end || !is_kept_instant(&o->to)) return;
+	bool asks_whole = asks_end && is_kept_instant(&o->to);
+	if (!asks_whole && o->needs_known_window) return; /* tm_check_window_known() has said it */
 	for (size_t i = 0; i < TM_GAP_ENDS; i++) {
-		int64_t until_ns = tm_known_until_ns(d, o, tm_gap_ends[i].kind);
+		const char *kind = tm_gap_ends[i].kind;
+		int64_t until_ns = asks_whole ? tm_known_until_ns(d, o, kind) : known_only_until_ns(d, o, &o->to, kind);
 		if (until_ns < 0) continue;
 		char *what = sqlite3_mprintf(tm_gap_ends[i].warning, d->path, tm_format_time((uint64_t)until_ns, text));
-		tm_say("warning: %s: what came then is not known, so a peak may be higher, and exit is as it was then", what ? what : d->path);
+		tm_say(asks_whole ? "warning: %s: what came then is not known, so a peak may be higher, and exit is as it was then"
+				  : "warning: %s: what came then is not known, and the window reaches there",
+		       what ? what : d->path);
 		sqlite3_free(what);
 	}
 }

@@ -71,44 +71,48 @@ struct named {
 	const char *noun, *find, *list;
 };
 
-static int check_named(const struct tm_database *d, const struct named *n, const char *name) {
+/* One of before the window of a ring is gone with what else was of then. */
+static int check_named(const struct tm_database *d, const struct tm_options *o, const struct named *n, const char *name) {
+	char kept[TM_UNIT_TEXT_MAX + 32] = "", text[TM_UNIT_TEXT_MAX];
 	char *sql = sqlite3_mprintf(n->find, name);
 	bool exists = sql && tm_database_integer(d, sql, 0);
 	sqlite3_free(sql);
 	if (exists) return 0;
 	char *names = tm_database_words(d, n->list);
-	int status = tm_fail("no %s '%s' in '%s' (%ss: %s)", n->noun, name, d->path, n->noun, names && *names ? names : "none");
+	int64_t from_ns = tm_known_from_ns(d, o);
+	if (from_ns >= 0) snprintf(kept, sizeof kept, " (kept from %s on)", tm_format_time((uint64_t)from_ns, text));
+	int status = tm_fail("no %s '%s' in '%s' (%ss: %s)%s", n->noun, name, d->path, n->noun, names && *names ? names : "none", kept);
 	sqlite3_free(names);
 	return status;
 }
 
 #define TM_QUOTED(label) ", '" label "'"
 
-static int check_snapshot(const struct tm_database *d, const char *name) {
+static int check_snapshot(const struct tm_database *d, const struct tm_options *o, const char *name) {
 	static const struct named snapshot = {
 		"snapshot", "SELECT 1 FROM snapshot WHERE label = %Q LIMIT 1",
 		"SELECT iif(label = '', '\"\"', label) FROM snapshot WHERE label NOT LIKE 'mark:%' AND label NOT IN"
 		" ('mark:'" TM_OWN_LABELS(TM_QUOTED) ") GROUP BY label ORDER BY min(ts_ns)"
 	};
 	char *label = sqlite3_mprintf("%s%s", tm_label_prefix(name, strlen(name)), name);
-	int status = label ? check_named(d, &snapshot, label) : tm_fail("cannot read '%s': out of memory", d->path);
+	int status = label ? check_named(d, o, &snapshot, label) : tm_fail("cannot read '%s': out of memory", d->path);
 	sqlite3_free(label);
 	return status;
 }
 
-static int check_mark(const struct tm_database *d, const struct tm_time_point *point) {
+static int check_mark(const struct tm_database *d, const struct tm_options *o, const struct tm_time_point *point) {
 	static const struct named mark = { "mark", "SELECT 1 FROM mark WHERE name = %Q",
 					   "SELECT iif(name = '', '\"\"', name) FROM mark GROUP BY name ORDER BY min(ts_ns)" };
 	static const struct named step = { "step", "SELECT 1 FROM step WHERE n = %s", "SELECT DISTINCT n FROM step ORDER BY n" };
 	static const struct named scope = { "scope", "SELECT 1 FROM scope_aggregate WHERE name = %Q AND calls > 0 LIMIT 1",
 					    "SELECT DISTINCT iif(name = '', '\"\"', name) FROM scope_aggregate WHERE calls > 0 ORDER BY name LIMIT 20" };
 	switch (point->kind) {
-	case TM_TIME_MARK: return check_named(d, &mark, point->mark);
+	case TM_TIME_MARK: return check_named(d, o, &mark, point->mark);
 	case TM_TIME_STEP:
-	case TM_TIME_STEP_END: return check_named(d, &step, point->mark);
+	case TM_TIME_STEP_END: return check_named(d, o, &step, point->mark);
 	case TM_TIME_SCOPE:
-	case TM_TIME_SCOPE_END: return check_named(d, &scope, point->mark);
-	case TM_TIME_SNAPSHOT: return check_snapshot(d, point->mark);
+	case TM_TIME_SCOPE_END: return check_named(d, o, &scope, point->mark);
+	case TM_TIME_SNAPSHOT: return check_snapshot(d, o, point->mark);
 	default: return 0;
 	}
 }
@@ -188,12 +192,13 @@ static void warn_of_end(const struct tm_database *d, const struct tm_options *o)
 int tm_listing_check(const struct tm_database *d, const struct tm_options *o) {
 	int status = o->heap ? check_heap(d, o->heap) : 0;
 	if (!status && o->process_given) status = check_process(d, o);
-	if (!status) status = check_mark(d, &o->from);
-	if (!status) status = check_mark(d, &o->to);
-	if (!status) status = check_mark(d, &o->at);
-	if (!status) status = check_mark(d, &o->against);
+	if (!status) status = check_mark(d, o, &o->from);
+	if (!status) status = check_mark(d, o, &o->to);
+	if (!status) status = check_mark(d, o, &o->at);
+	if (!status) status = check_mark(d, o, &o->against);
 	if (!status) status = check_window(d, o);
 	if (!status) warn_of_end(d, o);
+	if (!status && o->needs_known_window) status = tm_check_window_known(d, o);
 	/* A query of its own asks the tables, and these have what is missing. */
 	if (!status && !o->sql && o->usage->options & TM_OPTION_PROCESS) tm_warn_of_gaps(d, o);
 	return status;

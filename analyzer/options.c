@@ -480,6 +480,7 @@ static int check_operands(const struct tm_options *o) {
 int tm_options_parse(struct tm_options *o, const struct tm_usage *usage, int argc, char **argv) {
 	bool options_over = false;
 	*o = (struct tm_options){ .usage = usage,
+				  .needs_known_window = usage->needs_known_window,
 				  .limit = TM_LIMIT_UNSET,
 				  .buckets = TM_LIMIT_UNSET,
 				  .max_events = 1000000,

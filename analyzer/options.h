@@ -91,6 +91,7 @@ struct tm_usage {
 	const char *examples;    /* one a line, each beginning with "tidemark" */
 	uint64_t options;        /* enum tm_option_bit, TM_OPTION_TOP */
 	int operands_min, operands_max;
+	bool needs_known_window; /* a window that reaches out of what was recorded is refused, for levels are wanted; others warn */
 };
 
 #define TM_OPERANDS_MAX 4
@@ -113,6 +114,7 @@ struct tm_options {
 	int64_t process;   /* id, or rank */
 	const char *world; /* of the rank; NULL: all that have it */
 	struct tm_time_point from, to, at, against;
+	bool needs_known_window; /* as of the usage, unless a verb knows better */
 	const char *from_text, *to_text, *at_text, *against_text;
 	bool sql, stack, sites, gzip, force, tree, means, steps, torch_compat, all;
 	const char *category, *scope, *suppressions;

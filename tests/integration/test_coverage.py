@@ -86,6 +86,12 @@ def of_a_process_that_ran_on(t):
         t.equal([(r["live_bytes"], r["live_count"]) for r in held], [(7, 1)], f"{name}: what it held while it was quiet")
         for command in ("peak", "leaks", "timeline"):
             t.check(words in t.ask(command, db.path, "--to=exit", status=0).errors, f"{name}: {command} --to=exit")
+        for command in (("leaks",), ("alerts",), ("gpu", "--oom"), ("scopes",), ("processes",)):
+            for window, expected in (("--to=80ns", True), ("--to=60ns", False)):
+                said = t.ask(command[0], db.path, *command[1:], "--from=5ns", window, status=0).errors
+                t.equal(words in said and "the window reaches there" in said, expected, f"{name}: {command} {window}: {said}")
+        said = t.ask("peak", db.path, "--process=1", "--from=5ns", "--to=60ns", status=0).errors
+        t.equal(said, "", f"{name}: a window in what is known")
         t.check("process 2 from" in t.ask("info", db.path, status=0).text, f"{name}: info")
         page_says(t, db.path, ("Part of the run.", "still live when the recording ended", "not of the whole run"),
                   ("Complete.", "Incomplete.", "began to leave", "every call counted"))

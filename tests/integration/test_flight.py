@@ -658,12 +658,20 @@ def nothing_is_told_of_the_time_before_the_window(t):
     db = t.imported(t.record([t.program("flight.c"), "250000", "5"], "--max-size=256KiB,ring"))
     window_ns = int(db.value("SELECT value FROM trace_info WHERE key = 'window_start_ns'"))
     before, within = f"{window_ns - 1000}ns", f"{window_ns + 1000}ns"
-    for command in (["peak"], ["peak", "--sites"], ["timeline"], ["temporary"], ["export", "folded", "-o", t.path("x")], ["export", "pprof", "-o", t.path("y")]):
+    for command in (["peak"], ["peak", "--sites"], ["timeline"], ["temporary"], ["export", "folded", "-o", t.path("x")], ["export", "pprof", "-o", t.path("y")],
+                    ["export", "chrome", "-o", t.path("z")], ["export", "heaptrack", "-o", t.path("h")]):
         at, force = (2, ["--force"]) if command[0] == "export" else (1, [])
         t.equal("a peak is that from then on" in t.ask(*command[:at], db.path, *command[at:], *force).errors, True, f"{command} without a window")
         for window, status in ((["--from=0s", f"--to={before}"], 1), ([f"--to={before}"], 1), ([f"--from={before}"], 1), ([f"--from={within}"], 0)):
             done = t.ask(*command[:at], db.path, *command[at:], *window, *force, status=status)
             t.equal("was kept within a bound, and knows that from" in done.errors, status == 1, f"{command} {window}: {done.errors}")
+    # Lists of what happened are answered, and say what they lack.
+    for command in (["leaks"], ["alerts"], ["gpu", "--oom"], ["scopes"], ["processes"], ["export", "csv", "--view=mark", "-o", t.path("c")]):
+        at, force = (2, ["--force"]) if command[0] == "export" else (1, [])
+        for window, expected in ((["--from=0s", f"--to={before}"], True), ([f"--from={before}", "--to=exit"], True), ([f"--from={within}"], False)):
+            said = t.ask(*command[:at], db.path, *command[at:], *window, *force, status=0).errors
+            t.equal("which the window reaches into, what came and went is not known" in said, expected, f"{command} {window}: {said}")
+    t.check("(marks: none) (kept from " in t.ask("leaks", db.path, "--from=mark:gone", status=1).errors, "a mark may have been dropped")
     t.equal(db.row("select min(ts_ns), min(live_bytes) > 0 from memory_timeline where heap is null"), (window_ns, 1), "levels begin with the window, not at 0")
     t.equal(t.ask("snapshot", db.path, "--at=exit").errors, "", "the exit is known")
     t.check("cannot tell whether 1 of 2 checks" in t.ask("check", db.path, "--max-peak=1GiB", "--max-leak=1GiB", status=1).errors, "a peak is not, a leak is")
