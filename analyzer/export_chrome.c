@@ -21,6 +21,7 @@
 #include "scans.h"
 #include "schema/units.h"
 #include "talk.h"
+#include "window_pieces.h"
 
 #define TID_LIMIT 4194304            /* PID_MAX_LIMIT: no thread of the system has a higher number */
 #define STREAM_TID (16 * TID_LIMIT) /* tracks of streams are numbered from there */
@@ -252,12 +253,13 @@ static void write_scopes(struct chrome *c) {
 	free(open.ends);
 }
 
+#define STEPS_FROM \
+	"FROM step AS s JOIN pids AS k ON k.id = s.process_id WHERE s.start_ns <= k.to_ns AND coalesce(s.end_ns, k.end_ns) >= k.from_ns\n"
+
 /* Steps are intervals of the whole process and may lie across scopes: asynchronous pairs. */
 static void write_steps(struct chrome *c) {
-	static const char query[] =
-		"SELECT k.pid, s.n, s.start_ns, max(s.start_ns, coalesce(s.end_ns, k.end_ns)) FROM step AS s\n"
-		"JOIN pids AS k ON k.id = s.process_id\n"
-		"WHERE s.start_ns <= k.to_ns AND coalesce(s.end_ns, k.end_ns) >= k.from_ns ORDER BY k.pid, s.start_ns, s.n";
+	static const char query[] = "SELECT k.pid, s.n, s.start_ns, max(s.start_ns, coalesce(s.end_ns, k.end_ns)) " STEPS_FROM
+				    "ORDER BY k.pid, s.start_ns, s.n";
 	sqlite3_stmt *statement = ask(c, query);
 	for (long long id = 1; step(c, statement); id++) {
 		if (c->steps_every && (id - 1) % c->steps_every) {
@@ -398,7 +400,7 @@ static void write_extremes(struct chrome *c, const struct counter_value *low, co
 	if (low->value != high->value) write_value(c, second, category, name, key);
 }
 
-/* Rows (pid, ts_ns, value, name) as counters, those of one counter behind each other. */
+/* Rows (pid, ts_ns, value, name, ends) as counters, those of one counter behind each other. One that ends is no extreme of those before: it stays. */
 static void write_counters(struct chrome *c, const char *category, const char *key, const char *query) {
 	struct counter_value low = { 0 }, high = { 0 };
 	char *name = NULL;
@@ -411,7 +413,7 @@ static void write_counters(struct chrome *c, const char *category, const char *k
 		const char *series = (const char *)sqlite3_column_text(statement, 3);
 		if (!series) continue;
 		bool is_new = !name || v.pid != low.pid || strcmp(name, series) != 0;
-		if (pending && (is_new || pending == group)) {
+		if (pending && (is_new || pending == group || sqlite3_column_int(statement, 4))) {
 			write_extremes(c, &low, &high, category, name, key);
 			pending = 0;
 		}
@@ -435,7 +437,9 @@ static void write_counters(struct chrome *c, const char *category, const char *k
 /* A level holds until the next one: the last one before a window is what the window begins with. */
 #define HELD(table, of) \
 	"FROM (SELECT t.*, lead(t.ts_ns) OVER (PARTITION BY " of " ORDER BY t.ts_ns) AS next_ns FROM " table " AS t)"
-#define IN_WINDOW(row) row ".ts_ns <= k.to_ns AND (" row ".ts_ns >= k.from_ns OR " row ".next_ns IS NULL OR " row ".next_ns > k.from_ns)\n"
+#define IN_WINDOW(row) \
+	row ".ts_ns <= k.to_ns AND k.end_ns >= k.from_ns AND (" row ".ts_ns >= k.from_ns OR " row ".next_ns IS NULL OR " row \
+	    ".next_ns > k.from_ns)\n"
 #define TIMELINE_FROM HELD("memory_timeline", "t.process_id, t.heap") " AS t JOIN pids AS k ON k.id = t.process_id WHERE " IN_WINDOW("t")
 /* Samples of machines have a process of their own, behind the last one, and a series for each trace where there are several. */
 #define SAMPLE_NAME \
@@ -453,23 +457,52 @@ static void write_counters(struct chrome *c, const char *category, const char *k
 #define POOL_VALUES(what) \
 	"SELECT k.pid, max(q.ts_ns, k.from_ns) AS ts_ns, q." what "_bytes, h.name || ' " what "' AS series " POOL_FROM "AND q." what "_bytes IS NOT NULL\n"
 
-static void write_all_counters(struct chrome *c) {
-	sqlite3_str *sql = sqlite3_str_new(c->d->handle);
-	sqlite3_str_appendall(sql, "SELECT k.pid, max(t.ts_ns, k.from_ns), t.live_bytes, coalesce(t.heap, 'all heaps') ||\n"
-				   "  CASE t.estimated WHEN 1 THEN ' (estimated)' ELSE '' END\n"
-				   "AS series " TIMELINE_FROM);
-	if (c->o->heap) sqlite3_str_appendf(sql, "AND t.heap = %Q ", c->o->heap);
-	sqlite3_str_appendall(sql, "ORDER BY k.pid, series, t.ts_ns");
-	char *query = sqlite3_str_finish(sql);
-	if (query) write_counters(c, "memory", "live_bytes", query);
-	else c->status = tm_fail("cannot export '%s': out of memory", c->d->path);
+/* with: what the rows (pid, ts_ns, value, series) need, or "". A level is one of its process: where that ended before others did, it fell to 0. */
+static void write_levels(struct chrome *c, const char *category, const char *key, const char *with, const char *rows) {
+	char *query =
+		with && rows
+			? sqlite3_mprintf(
+				  ",\n%sshown(pid, ts_ns, value, series) AS MATERIALIZED (\n%s)\n"
+				  "SELECT pid, ts_ns, value, series, 0 AS ends FROM shown\n"
+				  "UNION ALL SELECT DISTINCT s.pid, k.end_ns + 1, 0, s.series, 1 FROM shown AS s JOIN pids AS k ON k.pid = s.pid\n"
+				  "  WHERE k.end_ns < min(k.to_ns, (SELECT max(end_ns) FROM pids))\n"
+				  "ORDER BY pid, series, ts_ns, ends",
+				  with, rows)
+			: NULL;
+	if (query) write_counters(c, category, key, query);
+	else if (!c->status) c->status = tm_fail("cannot export '%s': out of memory", c->d->path);
 	sqlite3_free(query);
-	write_counters(c, "sample", "value",
-		       "SELECT coalesce(k.pid, m.pid) AS pid, s.ts_ns, s.value, " SAMPLE_NAME " AS series " SAMPLES_FROM
-		       "ORDER BY pid, series, s.ts_ns");
-	write_counters(c, "pool", "bytes", POOL_VALUES("allocated") "UNION ALL\n" POOL_VALUES("reserved") "UNION ALL\n" POOL_VALUES("active")
-		       "UNION ALL\n" POOL_VALUES("inactive") "ORDER BY pid, series, ts_ns");
 }
+
+static void write_live_bytes(struct chrome *c) {
+	bool has_window = tm_has_window(c->o);
+	sqlite3_str *with = sqlite3_str_new(c->d->handle), *rows = sqlite3_str_new(c->d->handle);
+	if (has_window) tm_sql_pieces(with, c->d, c->o);
+	sqlite3_str_appendall(with, has_window ? ",\n" : "");
+	sqlite3_str_appendf(
+		rows,
+		"SELECT k.pid, t.ts_ns, t.live_bytes, coalesce(t.heap, 'all heaps') || CASE t.estimated WHEN 1 THEN ' (estimated)' ELSE '' END\n"
+		"FROM %s AS t JOIN pids AS k ON k.id = t.process_id",
+		has_window ? "piece" : "memory_timeline");
+	if (c->o->heap) sqlite3_str_appendf(rows, " WHERE t.heap = %Q", c->o->heap);
+	char *needed = sqlite3_str_finish(with), *query = sqlite3_str_finish(rows);
+	write_levels(c, "memory", "live_bytes", needed ? needed : "", query);
+	sqlite3_free(needed);
+	sqlite3_free(query);
+}
+
+static void write_all_counters(struct chrome *c) {
+	write_live_bytes(c);
+	write_counters(c, "sample", "value",
+		       "SELECT coalesce(k.pid, m.pid) AS pid, s.ts_ns, s.value, " SAMPLE_NAME " AS series, 0 " SAMPLES_FROM
+		       "ORDER BY pid, series, s.ts_ns");
+	write_levels(c, "pool", "bytes", "",
+		     POOL_VALUES("allocated") "UNION ALL\n" POOL_VALUES("reserved") "UNION ALL\n" POOL_VALUES(
+			     "active") "UNION ALL\n" POOL_VALUES("inactive"));
+}
+
+#define MARKS_FROM \
+	"FROM mark AS m JOIN pids AS k ON k.id = m.process_id LEFT JOIN tids AS n ON n.id = m.thread_id WHERE m.ts_ns BETWEEN k.from_ns AND k.to_ns\n"
 
 /* Rows (pid, tid, ts_ns, name) as instants; tid 0: of the whole process. */
 static void write_instants(struct chrome *c, const char *category, const char *query, int64_t every) {
@@ -490,10 +523,7 @@ static void write_instants(struct chrome *c, const char *category, const char *q
 }
 
 static void write_all_instants(struct chrome *c) {
-	write_instants(c, "mark",
-		       "SELECT k.pid, coalesce(n.tid, 0), m.ts_ns, m.name FROM mark AS m JOIN pids AS k ON k.id = m.process_id\n"
-		       "LEFT JOIN tids AS n ON n.id = m.thread_id\n"
-		       "WHERE m.ts_ns BETWEEN k.from_ns AND k.to_ns ORDER BY m.ts_ns, m.id", c->marks_every);
+	write_instants(c, "mark", "SELECT k.pid, coalesce(n.tid, 0), m.ts_ns, m.name " MARKS_FROM "ORDER BY m.ts_ns, m.id", c->marks_every);
 	write_instants(c, "alert",
 		       "SELECT k.pid, 0, a.ts_ns, a.rule FROM alert AS a JOIN pids AS k ON k.id = a.process_id\n"
 		       "WHERE a.ts_ns BETWEEN k.from_ns AND k.to_ns ORDER BY a.ts_ns, a.rule", 0);
@@ -522,8 +552,8 @@ static void plan_thinning(struct chrome *c) {
 	int64_t scopes = count_rows(c, "SELECT count(*) " SCOPES_FROM), blocks = query ? count_rows(c, query) : 0;
 	int64_t values = count_rows(c, "SELECT (SELECT count(*) " TIMELINE_FROM ") + (SELECT count(*) " SAMPLES_FROM
 				       ") + 4 * (SELECT count(*) " POOL_FROM ")");
-	int64_t work = count_rows(c, "SELECT count(*) " WORK_FROM), marks = count_rows(c, "SELECT count(*) FROM mark JOIN pids AS k ON k.id = process_id"),
-		steps = count_rows(c, "SELECT count(*) FROM step JOIN pids AS k ON k.id = process_id");
+	int64_t work = count_rows(c, "SELECT count(*) " WORK_FROM), marks = count_rows(c, "SELECT count(*) " MARKS_FROM),
+		steps = count_rows(c, "SELECT count(*) " STEPS_FROM);
 	bool are_few = marks + 2 * steps <= FEW || (marks + 2 * steps) * FEW_SHARE <= c->o->max_events;
 	int64_t events = scopes + values + 2 * blocks + 3 * work + (are_few ? 0 : marks + 2 * steps);
 	double share = c->o->max_events && events ? (double)c->o->max_events / (double)events : 1;

@@ -321,6 +321,38 @@ def chrome_holds_its_bound_and_its_levels(t):
     with open(t.path("many.json"), encoding="utf-8") as file:
         levels = [(e["name"], e["ts"], e["args"]["live_bytes"]) for e in json.load(file)["traceEvents"] if e.get("cat") == "memory"]
     t.equal(sorted(levels), [("all heaps", 60.0, 100), ("malloc", 60.0, 100)], "levels of the window")
+    said = t.ask("export", "chrome", db.path, "--force", "-o", t.path("many.json"), "--from=1us", "--to=3us", "--max-events=1000").errors
+    t.equal(said, "", "200 marks and 40 steps of a window fit, whatever lies outside of it")
+
+
+@test
+def chrome_levels_of_a_window_and_of_processes_that_ended(t):
+    """Within one stretch that is kept as its lowest, highest and last level: 5,100 bytes for an instant, 100 in the window, 101 behind it. Process 1 ends long before 2."""
+    trace, at = Trace(), 600_000_000
+    for n in (1, 2):
+        trace.process(n, pid=99 + n, parent=n - 1)
+        trace.thread(n, process=n)
+    main_ = trace.stack("main")
+    trace.events(1, [malloc(5, 0x1000, 7, main_)], watermark=300_000_000)
+    trace.exit(1, 300_000_000)
+    trace.end(1, 300_000_001)
+    trace.events(2, [malloc(at, 0x2000, 100, main_), malloc(at + 1000, 0x3000, 5000, main_), free(at + 2000, 0x3000), malloc(at + 30_000, 0x4000, 1, main_)],
+                 watermark=1_000_000_000)
+    trace.exit(2, 1_000_000_000)
+    trace.end(2, 1_000_000_001)
+    db = t.imported(trace.save(t.path("two.tmk")))
+    t.equal(db.rows("select ts_ns - ? from memory_timeline where process_id = 2 and heap is null and ts_ns between ? and ?", at, at, at + 50_000),
+            [(0,), (1000,), (30_000,)], "what is kept")
+
+    def levels(*window):
+        t.ask("export", "chrome", db.path, "--force", "-o", t.path("two.json"), *window)
+        with open(t.path("two.json"), encoding="utf-8") as file:
+            found = json.load(file)["traceEvents"]
+        return [(e["pid"], round(e["ts"] * 1000), e["args"]["live_bytes"]) for e in found if e.get("cat") == "memory" and e["name"] == "malloc"]
+
+    t.equal(levels(f"--from={at + 10_000}ns", f"--to={at + 20_000}ns"), [(2, at + 10_000, 100)], "levels of the window")
+    t.equal([row for row in levels() if row[0] == 1][-1], (1, 300_000_002, 0), "what the first one ends with")
+    t.equal(levels()[-1], (2, 1_000_000_001, 101), "the last one goes on to the end")
 
 
 main()
