@@ -309,6 +309,25 @@ static int write_junit(const struct tm_database *d, const struct tm_options *o, 
 	return status;
 }
 
+/* Nothing was judged: an older report would be read as the answer. A recording stays. */
+static void write_refusal(const struct tm_database *d, const struct tm_options *o) {
+	struct tm_output out;
+	struct tm_bytes text = TM_BYTES_INIT;
+	const char *path = o->operands[0];
+	if (tm_check_output(o->junit, path, d->path ? d->path : path, true) || tm_output_open(&out, o->junit, false, true)) return;
+	tm_put_format(
+		&text,
+		"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"tidemark check\" tests=\"1\" failures=\"0\" errors=\"1\">\n"
+		"  <testcase classname=\"tidemark.check\" name=\"");
+	put_xml(&text, path);
+	tm_put_format(
+		&text,
+		"\">\n    <error type=\"check\" message=\"nothing was checked: standard error says why\"/>\n  </testcase>\n</testsuite>\n");
+	tm_output_flush(&out, &text);
+	tm_output_close(&out, 0);
+	tm_bytes_release(&text);
+}
+
 /* --- the whole --- */
 
 /* Without --heap figures are of host memory: where none was recorded, a verdict would be one on nothing. */
@@ -359,7 +378,9 @@ static void warn_of_unrecorded(const struct tm_database *d, const struct tm_opti
 		       (long long)count, count == 1 ? "" : "es", count == 1 ? "it" : "them");
 }
 
-static int judge(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *listing, const char *suppressed) {
+/* is_told: the JUnit report says it, or cannot be written. */
+static int judge(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *listing, const char *suppressed,
+		 bool *is_told) {
 	struct tm_options every = *o;
 	int status = check_heaps(d, o);
 	if (status) return status;
@@ -382,6 +403,7 @@ static int judge(const struct tm_database *d, const struct tm_options *o, const 
 		status = tm_fail("cannot check '%s': it is not complete, and has no events", d->path);
 	if (!status) status = check_traces(d, o);
 	if (!status) warn_of_unrecorded(d, o);
+	*is_told = !status;
 	if (!status && o->junit) status = write_junit(d, o, suppressed, query, count, exceeded, unknown);
 	if (!status) status = tm_listing_run(d, o, listing);
 	if (!status && exceeded) {
@@ -403,7 +425,7 @@ static int judge(const struct tm_database *d, const struct tm_options *o, const 
 	return status;
 }
 
-static int answer(const struct tm_database *d, const struct tm_options *o) {
+static int answer(const struct tm_database *d, const struct tm_options *o, bool *is_told) {
 	struct tm_listing listing = {
 		.source = "verdict",
 		.order = "verdict = 'ok', verdict, budget, process_id",
@@ -420,12 +442,22 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	if (!suppressed) return TM_EXIT_FAILED;
 	char *with = verdicts(d, o, suppressed);
 	listing.with = with;
-	status = o->sql ? tm_listing_run(d, o, &listing) : judge(d, o, &listing, suppressed);
+	status = o->sql ? tm_listing_run(d, o, &listing) : judge(d, o, &listing, suppressed, is_told);
 	sqlite3_free(with);
 	sqlite3_free(suppressed);
 	return status;
 }
 
 int tm_cmd_check(int argc, char **argv) {
-	return tm_answer(&usage, argc, argv, answer);
+	struct tm_options o;
+	struct tm_database d;
+	bool is_told = false;
+	int status = tm_options_parse(&o, &usage, argc, argv);
+	if (status != TM_OPTIONS_GO) return status;
+	status = tm_database_open(&d, o.operands[0]);
+	if (!status) status = tm_listing_check(&d, &o);
+	if (!status) status = answer(&d, &o, &is_told);
+	if (status == TM_EXIT_FAILED && o.junit && !o.sql && !is_told) write_refusal(&d, &o);
+	tm_database_close(&d);
+	return status;
 }

@@ -669,6 +669,20 @@ def junit_takes_the_place_of_no_recording(t):
 
 
 @test
+def junit_of_what_could_not_be_checked(t):
+    """An older report, of a check that held, does not stay for one that judged nothing."""
+    path, junit = trace_of(t, "one", lambda trace: [malloc(1, 0x1000, 8, trace.stack("main"))]), t.path("j.xml")
+    for options in (("--max-growth=1",), ("--max-peak=1M", "--heap=none"), ("--max-leak=1", "--suppressions=" + t.path("none"))):
+        t.ask("check", path, "--max-peak=1M", f"--junit={junit}", status=0)
+        t.equal(ElementTree.parse(junit).getroot().get("errors"), "0", "the older one")
+        t.ask("check", path, f"--junit={junit}", *options, status=1)
+        suite = ElementTree.parse(junit).getroot()
+        t.equal((suite.get("tests"), suite.get("errors"), [c.find("error") is not None for c in suite]), ("1", "1", [True]), f"of {options}")
+    t.ask("check", t.path("none.tmk"), "--max-peak=1M", f"--junit={t.path('new.xml')}", status=1)
+    t.equal(ElementTree.parse(t.path("new.xml")).getroot().get("errors"), "1", "of no trace")
+
+
+@test
 def check_without_steps(t):
     def events(trace):
         return [malloc(10 * n + 1, 0x1000 * (n + 1), 8, trace.stack("main")) for n in range(7)]
