@@ -28,6 +28,18 @@ def command_not_found(t):
 
 
 @test
+def nobody_listens_to_the_analyzer(t):
+    """An export that warns while its file is half written, with nobody to hear it: the signal ends it, and the file goes."""
+    db = t.imported(t.record([t.program("prog_marks.c")]))
+    ear, mouth = os.pipe()
+    os.close(ear)
+    done = subprocess.run([t.tidemark, "export", "chrome", db.path, "-o", t.path("x.json"), "--max-events=1"], stderr=mouth, check=False, timeout=60)
+    os.close(mouth)
+    t.equal(done.returncode, -signal.SIGPIPE, "how it ended")
+    t.equal([name for name in os.listdir(t.dir) if "x.json" in name], [], "nothing is left")
+
+
+@test
 def not_executable(t):
     with open(t.path("text"), "w", encoding="ascii") as file:
         file.write("no program\n")
