@@ -24,7 +24,7 @@ static const struct tm_usage usage = {
 	.description =
 		"Runs SQL against the database, read-only. The query is given in quotes, or comes from a file or, for -, from\n"
 		"standard input. Without one there is a prompt, where statements end in ';' and .help lists what else is understood.\n"
-		"@NAME runs one of the questions of schema/queries.sql, @ alone lists them; --sql prints it.\n"
+		"@NAME runs one of the questions of schema/queries.sql, @ alone lists them. With --sql the query is printed and not run.\n"
 		"README.md and `.schema NAME` describe the views; times are ns since the start, sizes bytes.\n",
 	.examples = "tidemark query run.db 'SELECT heap, live_bytes FROM peak'\n"
 		    "tidemark leaks run.db --sql | tidemark query run.db - --format=csv\n"
@@ -77,8 +77,12 @@ static int refuse(sqlite3 *handle) {
 	return tm_fail("cannot run the query: %s", sqlite3_errmsg(handle));
 }
 
-/* Runs every statement of the text, and stops at the first that fails. In JSON the rows of all are one array. */
+/* Runs every statement of the text, or with --sql shows it, and stops at the first that fails. In JSON the rows of all are one array. */
 static int run_text(const struct tm_database *d, const struct tm_options *o, const char *text) {
+	if (o->sql)
+		return tm_write_output(text, strlen(text)) || (*text && text[strlen(text) - 1] != '\n' && tm_write_output("\n", 1))
+			       ? TM_EXIT_FAILED
+			       : 0;
 	struct tm_render_plan plan = { .format = o->format, .path = d->path, .in_array = true };
 	const char *rest = text;
 	uint64_t rows = 0;
@@ -165,10 +169,6 @@ static int run_named(const struct tm_database *d, const struct tm_options *o, co
 	struct tm_named_query q;
 	if (!*name) return list_named(d, o);
 	if (!tm_named_query_find(name, &q)) return tm_fail("no query '@%s' (`tidemark query DB @` lists them)", name);
-	if (o->sql) {
-		printf("%.*s", (int)q.text_bytes, q.text);
-		return TM_EXIT_DONE;
-	}
 	char *text = strndup(q.text, q.text_bytes);
 	int status = text ? run_text(d, o, text) : tm_fail("cannot run '@%s': out of memory", name);
 	free(text);

@@ -89,6 +89,9 @@ def named_queries_answer(t):
     t.check("no query '@nothing'" in wrong.errors, wrong.errors)
     shown = t.run([os.path.join(t.build, "bin/tidemark"), "query", db, "@sizes", "--sql"], status=0).text
     t.check(shown.startswith("-- @sizes: ") and "FROM size_histogram" in shown, shown)
+    for given, text in ((["SELECT 6 * 7 AS answer"], None), (["-"], b"SELECT 6 * 7 AS answer\n")):
+        shown = t.run([os.path.join(t.build, "bin/tidemark"), "query", db, *given, "--sql", "--format=json"], status=0, input=text).text
+        t.equal(shown, "SELECT 6 * 7 AS answer\n", f"{given} is shown and not run")
 
 
 @test
