@@ -15,7 +15,7 @@ static const struct tm_usage usage = {
 		"Shows the most bytes that were live at once: for each process over its root heaps, heap '(all)', and for each heap\n"
 		"(view peak), the process that held most first; a table goes on with the call stacks that made up the peak of each\n"
 		"heap (view peak_site), which --sites lists alone, in any format. With --from or --to it is the highest level within\n"
-		"that window. Without, a table also says how close another peak came, for how long the level was near it (view\n"
+		"that window. Without, a table also says how close another peak came, about how long the level was near it (view\n"
 		"peak_shape), and which stacks would bring that of a process down (view peak_lever; stacks of root heaps). Of threads,\n"
 		"ranks, devices and scopes: views thread_peak, rank_peak, device_peak, scope_peak.\n",
 	.examples = "tidemark peak run.db\n"
@@ -95,7 +95,7 @@ static int list_shape(const struct tm_database *d, const struct tm_options *o) {
 		.source = "peak_shape",
 		.order = TM_ORDER_OF_HEAPS("live_bytes"),
 		.has_heap = true,
-		.title = "the next separate peak; time above 90 % of the highest",
+		.title = "the next separate peak; about how long the level was above 90 % of the highest",
 		.nothing = "nothing",
 		.hidden = { "ts_ns", "live_bytes" },
 		.estimated = { "second_bytes" },

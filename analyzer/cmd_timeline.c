@@ -15,7 +15,7 @@ static const struct tm_usage usage = {
 	.verb = "timeline",
 	.operands = "DB|TRACE",
 	.description =
-		"Shows live bytes over time (view memory_timeline); a value holds until the next row of its process and heap. JSON,\n"
+		"Shows live bytes over time (view memory_timeline): of each of some 2,000 stretches the lowest, highest and last. JSON,\n"
 		"CSV, --sql and tables with --sort or --limit=0 have every stored row, heap null being the whole process; a table shows\n"
 		"the whole process, or the heap that --heap names, and where that has more than 40 rows (--limit=N: N) as many stretches\n"
 		"of time, each by its highest value.\n"

@@ -652,7 +652,7 @@ CREATE TABLE timeline (
 	process_id INTEGER NOT NULL, -- process.id
 	heap_id    INTEGER NOT NULL, -- heap.id; 0: the process over its root heaps
 	ts_ns      INTEGER NOT NULL,
-	live_bytes INTEGER NOT NULL, -- from ts_ns on
+	live_bytes INTEGER NOT NULL, -- at ts_ns; until the next row where the bucket had no other values than its rows
 	live_count INTEGER NOT NULL
 );
 

@@ -109,7 +109,8 @@ CREATE VIEW function_total AS
 SELECT a.process_id, h.name AS heap, a.function, a.self_bytes, a.total_bytes, a.self_count, a.total_count, h.estimated
 FROM function_aggregate a JOIN heap h ON h.id = a.heap_id;
 
--- Live bytes over time. A value holds until the next row of its process and heap.
+-- Live bytes over time: of at most about 2,000 buckets a process and heap the lowest, the highest and the last value, at their true times. Where a bucket
+-- had more values than these, a value need not hold until the next row of its process and heap.
 CREATE VIEW memory_timeline AS
 SELECT t.process_id, h.name AS heap, t.ts_ns, t.live_bytes, t.live_count, coalesce(h.estimated, p.estimated) AS estimated
 FROM timeline t JOIN process p ON p.id = t.process_id LEFT JOIN heap h ON h.id = t.heap_id;
@@ -240,7 +241,8 @@ LEFT JOIN scope_snapshot_packed p ON p.scope_id = i.scope_id AND p.heap_id = h.i
 WHERE i.peak_bytes IS NOT NULL;
 
 -- How sharp each peak is. second_*: the highest level that is a peak of its own: between it and the peak the level fell at least a tenth of the peak
--- below it; NULL: there is none. near_peak_duration_ns: how long the level was above nine tenths of the peak. Both are read from memory_timeline: of a
+-- below it; NULL: there is none. near_peak_duration_ns: about how long the level was above nine tenths of the peak, for a
+-- bucket of memory_timeline, which both are read from, has three of its levels: it may be off by the whole of each one in which the level came near, or left. Of a
 -- peak in the same bucket (a two-thousandth of the run) as the highest one, or as a higher one of its own, nothing is known here.
 CREATE VIEW peak_shape AS
 WITH level AS (
