@@ -12,6 +12,8 @@
 
 #define LEAKS_MAX 200
 #define STACKS_MAX 60 /* leaks whose whole call stack is in the page */
+#define FRAMES_MAX 100  /* of a call stack */
+#define FRAMES_OUTER 20 /* of these the ones around all others */
 #define STEPS_MAX 200
 #define ROWS_MAX 200
 
@@ -34,18 +36,29 @@ static void put_more(struct table *t, int64_t shown_max, const char *command) {
 
 /* --- leaks --- */
 
+/* Outermost first. Of a deep one the middle is left out: who allocated is at its end. */
 static void put_stack(struct table *t, sqlite3_stmt *s, int column) {
 	const char *text = (const char *)sqlite3_column_text(s, column);
 	if (!text || !*text) return;
+	int frames = 1, skipped = 0;
+	for (const char *p = text; *p; p++) frames += *p == ';' && p[1];
+	if (frames > FRAMES_MAX) skipped = frames - FRAMES_MAX;
 	tm_html(t->out, "<details><summary>call stack</summary><ol class=\"stack\">");
-	for (int n = 0; *text && n < 100; n++) {
+	for (int n = 0; *text; n++) {
 		size_t length = strcspn(text, ";");
-		tm_html(t->out, "<li>");
-		tm_html_name(t->out, text, length, 300);
-		tm_html(t->out, "</li>");
+		bool is_skipped = n >= FRAMES_OUTER && n < FRAMES_OUTER + skipped;
+		if (is_skipped && n == FRAMES_OUTER)
+			tm_put_format(t->out, "<li>\xE2\x80\xA6 %d frame%s not shown \xE2\x80\xA6</li>", skipped, skipped == 1 ? "" : "s");
+		if (!is_skipped) {
+			/* The list numbers its items. */
+			if (skipped && n == FRAMES_OUTER + skipped) tm_put_format(t->out, "<li value=\"%d\">", n + 1);
+			else tm_html(t->out, "<li>");
+			tm_html_name(t->out, text, length, 300);
+			tm_html(t->out, "</li>");
+		}
 		text += length + (text[length] == ';');
 	}
-	tm_html(t->out, *text ? "<li>\xE2\x80\xA6</li></ol></details>" : "</ol></details>");
+	tm_html(t->out, "</ol></details>");
 }
 
 static int take_leak(struct tm_report *r, sqlite3_stmt *s, void *context) {

@@ -660,6 +660,25 @@ def many_stacks(t):
 
 
 @test
+def deep_stacks_show_both_ends(t):
+    """Of 150 frames the innermost are those that allocate; what is left out is counted. 100 are all there."""
+    trace = Trace()
+    trace.process(1, pid=7)
+    trace.thread(1, process=1)
+    names = {depth: [f"d{depth}_f{n}" for n in range(1, depth + 1)] for depth in (100, 150)}
+    trace.events(1, [malloc(1000 + depth, 0x1000 * depth, 5000, trace.stack(*frames)) for depth, frames in names.items()])
+    trace.exit(1, 10_000)
+    trace.end(1, 11_000)
+    _, page = report(t, t.imported(trace.save(t.path("deep.tmk"))))
+    lists = [re.findall("<li[^>]*>(.*?)</li>", re.sub("</?bdi>", "", part)) for part in re.findall('<ol class="stack">(.*?)</ol>', page)]
+    shown = {items[0]: items for items in lists}
+    t.equal(shown.get("d100_f1"), names[100], "100 frames")
+    deep = names[150]
+    t.equal(shown.get("d150_f1"), deep[:20] + ["\u2026 50 frames not shown \u2026"] + deep[70:], "150 frames")
+    t.check(f'<li value="71"><bdi>{deep[70]}</bdi></li>' in page, "frames keep their numbers")
+
+
+@test
 def sampled_is_marked(t):
     db = t.imported(t.record([t.program("viewed.c")], "--quiet", "--sample=4096"))
     _, page = report(t, db)
