@@ -20,7 +20,8 @@ static const struct tm_usage usage = {
 		"pprof       profile.proto, for `go tool pprof`, Pyroscope, Parca: alloc_objects, alloc_space, inuse_objects and\n"
 		"            inuse_space (live at exit), peak_space (live at the peak); labels heap and process. Always compressed\n"
 		"speedscope  for speedscope.app: live at the peak, live at exit, allocated, temporary\n"
-		"heaptrack   for heaptrack_print and heaptrack_gui: every allocation and free\n"
+		"heaptrack   for heaptrack_print and heaptrack_gui: every allocation and free; of a sampled trace every sample is one call,\n"
+		"            of the bytes that it stands for\n"
 		"csv         a view or table with all its columns, and the stack as text: --view=site, --view=allocation, ...\n"
 		"folded, pprof, speedscope and heaptrack take the root heaps unless --heap names one; where there are none, those of\n"
 		"devices, and say so. A value `peak` is what was live at the peak of each process, with --heap and of devices at the\n"
@@ -82,10 +83,11 @@ static void say_heaps(const struct tm_database *d, const struct tm_options *o) {
 }
 
 /* Some formats have no room for it. */
-static void say_estimates(const struct tm_database *d, const struct tm_options *o) {
+static void say_estimates(const struct tm_database *d, const struct tm_options *o, bool counts_samples) {
 	char *sql = sqlite3_mprintf("SELECT max(estimated) FROM heap WHERE %s name = %Q", o->heap ? "" : "true OR", o->heap ? o->heap : "");
 	if (d->estimated && sql && tm_database_integer(d, sql, 0))
-		tm_say("a trace was sampled: the figures are estimates, and a sampled peak is biased upward");
+		tm_say("a trace was sampled: the figures are estimates, and a sampled peak is biased upward%s",
+		       counts_samples ? "; calls are counts of samples" : "");
 	sqlite3_free(sql);
 }
 
@@ -116,7 +118,7 @@ int tm_cmd_export(int argc, char **argv) {
 	if (!status) sqlite3_exec(d.handle, "BEGIN", NULL, NULL, NULL);
 	if (!status) status = tm_output_close(&out, forms[form].write(&d, &o, &out));
 	if (!status && forms[form].by_heap) say_heaps(&d, &o);
-	if (!status && forms[form].by_heap) say_estimates(&d, &o);
+	if (!status && forms[form].by_heap) say_estimates(&d, &o, forms[form].write == tm_export_heaptrack);
 	tm_database_close(&d);
 	return status;
 }

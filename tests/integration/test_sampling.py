@@ -217,6 +217,7 @@ def beside_an_exact_run(t):
         for process, said in ((1, False), (2, True)):
             shown = t.ask("export", form, t.path("exact.tmk" if process == 1 else "sampled.tmk"), "-o", t.path(f"{form}{process}"))
             t.equal("estimates" in shown.errors, said, f"export {form} says that figures are estimates: {shown.errors}")
+            t.equal("calls are counts of samples" in shown.errors, said and form == "heaptrack", f"export {form} has no weights for calls: {shown.errors}")
     t.ask("check", *budgets, db.path, f"--junit={t.path('junit.xml')}", status=3)
     with open(t.path("junit.xml"), encoding="utf-8") as file:
         messages = re.findall(r'max-peak" message="(.*?)"', file.read())
