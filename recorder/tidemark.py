@@ -597,16 +597,6 @@ def _named(function):
         return None
 
 
-def _take_defaults(made, function, defaults, keywords):
-    """What was set in ours after the decoration, in the function, whose call it is. PyPy makes a tuple of its own each time that it is asked."""
-    given = made.__defaults__, made.__kwdefaults__
-    if [*map(id, given[0] or ())] != [*map(id, defaults or ())]:
-        function.__defaults__ = given[0]
-    if given[1] is not keywords:
-        function.__kwdefaults__ = given[1]
-    return given
-
-
 def _wrapped(function, name):
     if _suspends(function):
         return _Function(function, name, True)
@@ -615,21 +605,16 @@ def _wrapped(function, name):
     if not isinstance(function, types.FunctionType) or issubclass(type(function), _Proxy) or not isinstance(function.__globals__, dict):
         return _proxy(function, name, marked or _suspends(getattr(type(function), "__call__", None)))
 
-    opened, followed, take = _Scope, _followed, _take_defaults
-    defaults, keywords = function.__defaults__, function.__kwdefaults__
+    opened, followed = _Scope, _followed
 
     def run(*args, **kwargs):
-        nonlocal defaults, keywords
-        me = itself()
-        if me.__defaults__ is not defaults or me.__kwdefaults__ is not keywords:
-            defaults, keywords = take(me, function, defaults, keywords)
         with opened(name):
             result = function(*args, **kwargs)
         return followed(name, result) if marked else result
     # Who reads annotations or source looks for names in the function's globals.
     made = types.FunctionType(run.__code__, function.__globals__, run.__name__, function.__defaults__, run.__closure__)
     made.__kwdefaults__ = function.__kwdefaults__
-    itself = weakref.ref(functools.wraps(function)(made))  # not the function: it is to be freed with its last reference
+    functools.wraps(function)(made)
     # A method is found by way of its class, where Python, and who reads its classes, takes a function best.
     return _ByCall(made, name) if "." not in function.__qualname__ and _named(function) is function else made
 

@@ -5,6 +5,7 @@ Method: without a recorder profile() returns what it was given, so the same scri
 of their own.
 """
 import os
+import sys
 
 from pythons import each
 from tidemark_test import ROOT, main, test
@@ -491,21 +492,6 @@ async def main():
     await body.__anext__()
     print(await body.athrow(StopAsyncIteration))
 asyncio.run(main())
-def called(a=1, *, b=2): return a, b
-@profile
-def decorated(a=1, *, b=2): return a, b
-by_call = profile(called)
-for f in (decorated, by_call, called):
-    f.__defaults__ = (3,); print(f(), by_call(), by_call(7))
-    f.__kwdefaults__ = {"b": 4}; print(f(), by_call())
-    f.__kwdefaults__["b"] = 5; print(f(), by_call())
-    f.__defaults__ = None; print(tried(f, 6), "missing" in str(tried(f)), "missing" in str(tried(by_call)))
-    f.__defaults__ = (8,); f.__defaults__ = (9,); print(f(), by_call(), f.__defaults__)
-    if f is decorated: print(inspect.signature(f))
-gc.disable()
-def local(): return 1
-gone = weakref.ref(local); local = profile(local); local(); del local; print(gone() is None)
-gc.enable()
 for i in range(5): print(i)
 """
     for python in each(t):
@@ -533,6 +519,25 @@ for i in range(8): print(i)
         db = both(t, python, text)
         t.equal(db.rows("SELECT DISTINCT end_kind, count(*) FROM scope WHERE name = 'shared' GROUP BY 1"), [("closed", 12000)], f"{python}: instances")
         t.equal(scopes_of(db, 530000, 530000), {530000: None}, f"{python}: afterwards")
+
+
+@test
+def what_a_wrapper_holds_can_be_pickled(t):
+    """cloudpickle (Ray, Dask, joblib) sends functions by value, with all that their closures hold."""
+    with open(t.path("held.py"), "w", encoding="ascii") as file:
+        file.write("""import pickle, types
+import tidemark
+@tidemark.profile
+def f(x):
+    return x + 1
+assert f(1) == 2
+held = [cell.cell_contents for cell in f.__closure__]
+assert f.__wrapped__ in held
+for one in held:
+    if one is not f.__wrapped__:
+        assert pickle.loads(pickle.dumps(one)) == one, one
+""")
+    t.record([sys.executable, t.path("held.py")], env={"PYTHONPATH": os.path.join(ROOT, "recorder")})
 
 
 @test
