@@ -113,6 +113,7 @@ struct tm_thread {
 	struct tm_route *route_expected, *route_second; /* which came last after the two that were gone last, and which before that */
 	uint32_t *route_next;                           /* where that is noted */
 	uint32_t route_last;                            /* which was gone last: its part of that place */
+	uint32_t routes_mask;                           /* of the places that are in use */
 	struct tm_python_thread *python; /* python.h: NULL until the thread is seen in Python */
 	uint32_t capacity;  /* frames `pcs` and `sps` can hold */
 	uint8_t truncated;    /* deeper than the depth limit; or TM_INTERRUPTED (unwind.h): not to be gone over quickly */

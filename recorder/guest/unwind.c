@@ -43,6 +43,7 @@ void tm_unwind_prepare(struct tm_thread *t, void *memory) {
 #if defined(__x86_64__)
 	t->route_expected = t->route_second = t->routes->routes;
 	t->route_next = t->routes->nexts;
+	t->routes_mask = TM_ROUTES_AT_FIRST - 1;
 #endif
 	tm_known_prepare(t);
 }
@@ -723,9 +724,9 @@ TM_HOT uint32_t tm_unwind_unexpectedly(struct tm_thread *t, uint32_t valid, uint
 	uintptr_t span = t->sps[valid - 1] - slot;
 	if (TM_UNLIKELY(t->truncated)) return TM_UNWIND_NOT_QUICK;
 	uint64_t route = tm_route_hash(t->routes, slot, pc, span);
-	struct tm_route *r = tm_route_place_one(t->routes, route);
+	struct tm_route *r = tm_route_place_one(t, route);
 	if (!tm_route_fits(r, slot, pc, span)) {
-		r = tm_route_place_two(t->routes, route);
+		r = tm_route_place_two(t, route);
 		if (!tm_route_fits(r, slot, pc, span)) return unwind_by_rules(t, valid, slot, pc, route);
 	}
 	return go_found_route(t, valid, slot, pc, r);

@@ -64,9 +64,12 @@ static void tm_route_keep_uses(struct tm_routes *all, const struct tm_route *r, 
 	to->owner = tm_route_number(all, r);
 }
 
-/* Of hundreds of threads most learn little. */
-TM_COLD static void tm_routes_fetch(struct tm_routes *all) {
-	if (!tm_is_sandboxed() && tm_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0) == tm_raw_getpid()) tm_raw_populate(all, sizeof *all);
+/* Those that have another place now are learned again. Of hundreds of threads most learn little. */
+TM_COLD static void tm_routes_use_all(struct tm_thread *t) {
+	if (t->routes_mask == TM_ROUTES - 1) return;
+	t->routes_mask = TM_ROUTES - 1;
+	if (!tm_is_sandboxed() && tm_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0) == tm_raw_getpid())
+		tm_raw_populate(t->routes, sizeof *t->routes);
 }
 
 /* The `count` frames from `keep` on are to be found again, at this place. */
@@ -96,7 +99,7 @@ TM_REALIGN static __attribute__((noinline)) void tm_route_learn_now(struct tm_th
 		rest->owner = tm_route_number(all, r);
 	}
 	if (count > 1) *tm_route_second(all, pc) = (uint16_t)((t->sps[last - 1] - slot) / 8);
-	if (t->routes_learned < TM_ROUTES_FEW && ++t->routes_learned == TM_ROUTES_FEW) tm_routes_fetch(all);
+	if (t->routes_learned < TM_ROUTES_FEW && ++t->routes_learned == TM_ROUTES_FEW) tm_routes_use_all(t);
 	r->worth = TM_ROUTE_WORTH_FIRST;
 	r->span = (uint32_t)(met - slot);
 	atomic_signal_fence(memory_order_seq_cst);
@@ -109,7 +112,7 @@ static inline void tm_route_learn(struct tm_thread *t, uint64_t hash, uint32_t k
 		t->routes_wait_left--;
 		return;
 	}
-	struct tm_route *r = tm_route_place_one(t->routes, hash), *two = tm_route_place_two(t->routes, hash);
+	struct tm_route *r = tm_route_place_one(t, hash), *two = tm_route_place_two(t, hash);
 	unsigned refused = ++t->routes_refused;
 	if (two->worth < r->worth || (two->worth == r->worth && refused & TM_ROUTE_YIELD)) r = two;
 	if (r->worth && (t->routes_wait || refused % TM_ROUTE_YIELD)) r->worth--;
@@ -118,7 +121,7 @@ static inline void tm_route_learn(struct tm_thread *t, uint64_t hash, uint32_t k
 
 /* Only what was written is written: of a thread that learned few the rest stays memory that was never touched. */
 TM_COLD static void tm_routes_forget(struct tm_thread *t) {
-	for (struct tm_route *r = t->routes->routes, *end = r + TM_ROUTES; r < end; r++)
+	for (struct tm_route *r = t->routes->routes, *end = r + t->routes_mask + 1; r < end; r++)
 		if (r->pc) r->pc = r->worth = 0;
 	t->routes_learned = 0;
 }

@@ -9,7 +9,8 @@
  *           whose frame pointer lies elsewhere. Which one comes out at the end, and what it has to do with the kept ones, is left to who asks.
  * Found by: those that came the last two times; else where the route begins, how far it leads, and the second frame's return address. Where that lies
  *           is guessed, by the innermost one: a wrong guess finds the wrong route, which does not hold.
- * Owns:     struct tm_routes, part of the thread's memory: 244 KiB at most, of which only what was learned is written, but by a main thread.
+ * Owns:     struct tm_routes, part of the thread's memory: 244 KiB at most, of which only what was learned is written, but by a main thread that learned
+ *           much. All routes of a thread that learned little lie together.
  * Threads:  a thread's own.
  * When full: a route has two places, far from each other. Where both are taken the route that is worth less gives way when it has been of no use for some
  *           time, and now and then whatever it is worth: it may find its other place free, so that in the end nearly all have one. A long one's rest lies
@@ -71,7 +72,10 @@ struct tm_route_uses {
 #define TM_ROUTE_USERS (TM_ROUTES / 2)
 #define TM_ROUTE_SECONDS_BITS 10u
 #define TM_ROUTE_NEXTS_BITS 12u
-#define TM_ROUTES_FEW 4u /* a main thread that learned as many will learn more, each on a page of its own at first: it gets all pages at once */
+#define TM_ROUTES_AT_FIRST \
+	(TM_ROUTES < 256u ? TM_ROUTES : 256u) /* places: on a few pages, as a program that lives for a millisecond pays for each */
+#define TM_ROUTES_FEW \
+	128u /* who learned as many has all places from then on; a main thread gets all pages at once, as it will learn more, here and there */
 
 struct tm_routes {
 	_Alignas(128) struct tm_route routes[TM_ROUTES]; /* first: unwind.c */
@@ -106,12 +110,12 @@ static inline uint64_t tm_route_hash(struct tm_routes *all, uintptr_t slot, uint
 }
 
 /* A route has two places. Two that share one rarely share the other, so that nearly all places can be used. */
-static inline struct tm_route *tm_route_place_one(struct tm_routes *all, uint64_t hash) {
-	return &all->routes[hash >> (64 - TM_ROUTES_BITS)];
+static inline struct tm_route *tm_route_place_one(const struct tm_thread *t, uint64_t hash) {
+	return &t->routes->routes[hash >> (64 - TM_ROUTES_BITS) & t->routes_mask];
 }
 
-static inline struct tm_route *tm_route_place_two(struct tm_routes *all, uint64_t hash) {
-	return &all->routes[hash >> (64 - 2 * TM_ROUTES_BITS) & (TM_ROUTES - 1)];
+static inline struct tm_route *tm_route_place_two(const struct tm_thread *t, uint64_t hash) {
+	return &t->routes->routes[hash >> (64 - 2 * TM_ROUTES_BITS) & t->routes_mask];
 }
 
 static inline struct tm_route_rest *tm_route_rest(struct tm_routes *all, const struct tm_route *r) {
