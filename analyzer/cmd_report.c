@@ -7,6 +7,7 @@
 #include "overwrite.h"
 #include "report.h"
 #include "report_page.h"
+#include "stack_values.h"
 #include "talk.h"
 #include "verbs.h"
 
@@ -19,7 +20,8 @@ static const struct tm_usage usage = {
 		       "steps,\n"
 		       "ranks, devices, resident memory, sizes and lifetimes. It needs no network and opens from disk in any current "
 		       "browser; scopes and\n"
-		       "leaks are text in it. At most 3 MB: where a run has too many call stacks, the smallest are shown as one.\n",
+		       "leaks are text in it. At most 3 MB: where a run has too many call stacks, the smallest are shown as one. Of a\n"
+		       "recording without host memory, as a snapshot of PyTorch, it shows the tensors of the device that held most.\n",
 	.examples = "tidemark report run.tmk -o run.html\n"
 		    "tidemark report run.db -o rank3.html --process=rank:3\n"
 		    "tidemark report run.db -o gpu.html --heap=cuda:0 --force\n",
@@ -28,8 +30,12 @@ static const struct tm_usage usage = {
 	.operands_max = 1,
 };
 
-static int make_page(const struct tm_database *d, const struct tm_options *o, struct tm_bytes *page) {
-	struct tm_report r = { .d = d, .o = o };
+static int make_page(const struct tm_database *d, const struct tm_options *given, struct tm_bytes *page) {
+	struct tm_options o = *given;
+	char *instead = tm_heap_instead(d, given);
+	struct tm_report r = { .d = d, .o = &o, .heap_is_ours = instead };
+	if (instead) tm_say("no host memory was recorded: the page is about %s; --heap=NAME chooses another heap", instead);
+	if (instead) o.heap = instead;
 	/* Pages that SQLite maps would count as our memory; the allocations are read once, from end to end. */
 	sqlite3_exec(d->handle, "PRAGMA mmap_size=0", NULL, NULL, NULL);
 	int status = tm_report_load(&r);
@@ -37,6 +43,7 @@ static int make_page(const struct tm_database *d, const struct tm_options *o, st
 	if (!status) status = tm_report_scan(&r);
 	if (!status) status = tm_report_page(&r, page);
 	tm_report_release(&r);
+	sqlite3_free(instead);
 	return status;
 }
 

@@ -5,6 +5,7 @@
  */
 #include "listing.h"
 #include "scans.h"
+#include "stack_values.h"
 #include "talk.h"
 #include "verbs.h"
 #include "window_pieces.h"
@@ -18,7 +19,7 @@ static const struct tm_usage usage = {
 		"Shows live bytes over time (view memory_timeline): of each of some 2,000 stretches the lowest, highest and last. JSON,\n"
 		"CSV, --sql and tables with --sort or --limit=0 have every stored row, heap null being the whole process; a table shows\n"
 		"the whole process, or the heap that --heap names, and where that has more than 40 rows (--limit=N: N) as many stretches\n"
-		"of time, each by its highest value.\n"
+		"of time, each by its highest value; without host memory the tensors, or the heap, of the device that held most.\n"
 		"--gap shows resident memory against live bytes instead, split into mapped files, stacks, shared memory, what allocators\n"
 		"keep and the unknown; --jumps where that gap changed most.\n",
 	.examples = "tidemark timeline run.db\n"
@@ -68,27 +69,39 @@ static void put_stretches(sqlite3_str *sql, const struct tm_options *o, const ch
 }
 
 /* Do all rows of a process fit? */
-static bool are_few(const struct tm_database *d, const struct tm_options *o, const char *listed, int64_t most) {
-	char *sql = sqlite3_mprintf("SELECT count(*) FROM (\n%s) %sGROUP BY process_id ORDER BY 1 DESC LIMIT 1", listed, o->heap ? "" : "WHERE heap IS NULL ");
+static bool are_few(const struct tm_database *d, const char *shown, const char *listed, int64_t most) {
+	char *sql = sqlite3_mprintf("SELECT count(*) FROM (\n%s) %sGROUP BY process_id ORDER BY 1 DESC LIMIT 1", listed, shown);
 	int64_t rows = sql ? tm_database_integer(d, sql, 0) : 0;
 	sqlite3_free(sql);
 	return rows <= most;
 }
 
+/* The heap of a table: the whole process, where that has memory of its own. */
+static char *where_shown(const struct tm_database *d, const struct tm_options *o) {
+	char *instead = tm_heap_instead(d, o);
+	if (instead) tm_say("no host memory was recorded: shown is %s; --heap=NAME chooses another heap", instead);
+	char *where = o->heap ? sqlite3_mprintf("%s", "") : sqlite3_mprintf("WHERE heap IS %Q ", instead);
+	sqlite3_free(instead);
+	return where;
+}
+
 /* A table has the whole process, or the heap that was chosen, in as many rows as a person reads, unless rows are asked for. */
 static char *condense(const struct tm_database *d, const struct tm_options *o, const char *listed) {
+	char *shown = where_shown(d, o);
+	if (!shown) return NULL;
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	int64_t most = o->limit > 0 ? o->limit : TABLE_BUCKETS;
-	bool enough = o->buckets != TM_LIMIT_UNSET || o->sort || o->limit == 0 || are_few(d, o, listed, most);
+	bool enough = o->buckets != TM_LIMIT_UNSET || o->sort || o->limit == 0 || are_few(d, shown, listed, most);
 	sqlite3_str_appendf(sql, "WITH listed AS MATERIALIZED (SELECT *, row_number() OVER () AS place FROM (\n%s))", listed);
 	if (!enough) {
 		sqlite3_str_appendall(sql, ",\n");
 		if (tm_has_window(o)) tm_sql_bounds(sql, o);
 		put_stretches(sql, o, "listed", most);
 	}
-	sqlite3_str_appendf(sql, "\nSELECT " COLUMNS " FROM %s %sORDER BY %s", enough ? "listed" : "stretch",
-			    o->heap ? "" : "WHERE heap IS NULL ", enough ? "place" : "process_id, heap, ts_ns");
+	sqlite3_str_appendf(sql, "\nSELECT " COLUMNS " FROM %s %sORDER BY %s", enough ? "listed" : "stretch", shown,
+			    enough ? "place" : "process_id, heap, ts_ns");
 	if (enough && o->limit > 0) sqlite3_str_appendf(sql, " LIMIT %lld", o->limit);
+	sqlite3_free(shown);
 	return sqlite3_str_finish(sql);
 }
 

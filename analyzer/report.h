@@ -44,7 +44,7 @@ struct tm_report_heap {
 	uint32_t name;    /* index in heap_names */
 	uint32_t rest;    /* index of the key of what has no other */
 	bool is_root;
-	bool is_counted; /* part of the totals: a root heap, or the one that --heap names */
+	bool is_counted; /* part of the totals: a root heap, or the one that o->heap names */
 };
 
 /* A call stack in a heap of a process, or (is_rest) all others that begin with this one. */
@@ -74,6 +74,7 @@ struct tm_report_level {
 struct tm_report {
 	const struct tm_database *d;
 	const struct tm_options *o;
+	bool heap_is_ours; /* no host memory was recorded: o->heap is of tm_heap_instead(), and only the totals and charts are about it alone */
 	TM_ARRAY(struct tm_report_process) processes;
 	TM_ARRAY(struct tm_report_heap) heaps;
 	TM_ARRAY(char *) heap_names;
@@ -120,7 +121,9 @@ size_t tm_report_point(const struct tm_report *r, int64_t ns);
 /* Calls back for each row; frees the query, which may be NULL (no memory). */
 int tm_report_rows(struct tm_report *r, char *query, int (*row)(struct tm_report *r, sqlite3_stmt *s, void *context), void *context);
 
-/* Appends " AND ..." for --process, compared with this column, and for --heap (heap NULL: the column is not there). */
+/* Appends " AND ..." for --process, compared with this column, and for --heap (heap NULL: the column is not there). The other one is for what is told of each
+ * heap: where the user named none, it is told of all. */
 void tm_report_filter(sqlite3_str *sql, const struct tm_report *r, const char *process, const char *heap);
+void tm_report_filter_each(sqlite3_str *sql, const struct tm_report *r, const char *process, const char *heap);
 
 #endif

@@ -383,19 +383,28 @@ static int put_gap(struct data *p) {
 	return put_all_series(p, "gap", 4, sqlite3_str_finish(sql));
 }
 
+/* What an allocator told of itself, else the level of the heap. A snapshot tells at its own time alone what tensors held: before, that is the heap's
+ * level, too, and each value is the last one known. */
 static int put_devices(struct data *p) {
+	bool has_gaps = tm_database_integer(p->r->d, "SELECT 1 FROM pool_state WHERE allocated_bytes IS NULL LIMIT 1", 0);
 	sqlite3_str *sql = sqlite3_str_new(p->r->d->handle);
 	sqlite3_str_appendall(
-		sql, "SELECT h.id, s.ts_ns, s.allocated_bytes, s.reserved_bytes, s.active_bytes FROM pool_state AS s JOIN heap AS h ON "
-		     "h.id = s.heap_id"
-		     " WHERE true");
-	tm_report_filter(sql, p->r, "h.process_id", "h.name");
+		sql, "WITH point(heap_id, ts_ns, a, r, x) AS (SELECT h.id, s.ts_ns, s.allocated_bytes, s.reserved_bytes, s.active_bytes"
+		     " FROM pool_state AS s JOIN heap AS h ON h.id = s.heap_id WHERE true");
+	tm_report_filter_each(sql, p->r, "h.process_id", "h.name");
+	sqlite3_str_appendf(
+		sql,
+		" UNION ALL SELECT h.id, t.ts_ns, t.live_bytes, NULL, NULL FROM heap AS h JOIN timeline AS t ON t.heap_id = h.id"
+		" AND t.process_id = h.process_id WHERE h.device IS NOT NULL AND NOT EXISTS (SELECT 1 FROM pool_state AS s WHERE "
+		"s.heap_id = h.id%s)",
+		has_gaps ? " AND NOT EXISTS (SELECT 1 FROM pool_state AS u WHERE u.heap_id = h.id AND u.allocated_bytes IS NULL)" : "");
+	tm_report_filter_each(sql, p->r, "h.process_id", "h.name");
 	sqlite3_str_appendall(
-		sql, " UNION ALL SELECT h.id, t.ts_ns, t.live_bytes, NULL, NULL FROM heap AS h JOIN timeline AS t ON t.heap_id = h.id"
-		     " AND t.process_id = h.process_id WHERE h.device IS NOT NULL AND NOT EXISTS (SELECT 1 FROM pool_state AS s WHERE "
-		     "s.heap_id = h.id)");
-	tm_report_filter(sql, p->r, "h.process_id", "h.name");
-	sqlite3_str_appendall(sql, " ORDER BY 1, 2");
+		sql, has_gaps ? "), known AS (SELECT *, count(a) OVER w AS a_n, count(r) OVER w AS r_n, count(x) OVER w AS x_n FROM point"
+				" WINDOW w AS (PARTITION BY heap_id ORDER BY ts_ns, a IS NOT NULL, r IS NOT NULL ROWS UNBOUNDED PRECEDING))"
+				" SELECT heap_id, ts_ns, max(a) OVER (PARTITION BY heap_id, a_n), max(r) OVER (PARTITION BY heap_id, r_n),"
+				" max(x) OVER (PARTITION BY heap_id, x_n) FROM known ORDER BY 1, 2, a_n, r_n"
+			      : ") SELECT * FROM point ORDER BY 1, 2");
 	return put_all_series(p, "devices", 3, sqlite3_str_finish(sql));
 }
 
@@ -408,7 +417,7 @@ static int put_used(struct data *p) {
 		"EXISTS (SELECT 1 FROM pool_state AS s WHERE s.heap_id = h.id) DESC, h.kind = 'device' DESC, h.id) AS n FROM heap AS h "
 		"WHERE h.device IS NOT NULL AND (EXISTS (SELECT 1 FROM pool_state AS s WHERE s.heap_id = h.id) OR EXISTS "
 		"(SELECT 1 FROM timeline AS t WHERE t.process_id = h.process_id AND t.heap_id = h.id))");
-	tm_report_filter(sql, p->r, "h.process_id", "h.name");
+	tm_report_filter_each(sql, p->r, "h.process_id", "h.name");
 	sqlite3_str_appendall(sql, ") SELECT h.id, u.ts_ns, u.used_bytes FROM gpu_gap_sample AS u JOIN shown AS h ON h.n = 1 AND "
 				   "h.process_id = u.process_id AND h.device = u.device ORDER BY 1, 2");
 	return put_all_series(p, "used", 1, sqlite3_str_finish(sql));
@@ -441,7 +450,7 @@ static int put_list(struct data *p, const char *name, const char *kinds, const c
 	struct list list = { p, kinds, false };
 	sqlite3_str *sql = sqlite3_str_new(p->r->d->handle);
 	sqlite3_str_appendall(sql, query);
-	tm_report_filter(sql, p->r, process, heap);
+	tm_report_filter_each(sql, p->r, process, heap);
 	sqlite3_str_appendall(sql, order);
 	tm_put_format(p->out, ",\n\"%s\":[", name);
 	int status = tm_report_rows(p->r, sqlite3_str_finish(sql), take_item, &list);

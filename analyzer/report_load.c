@@ -36,6 +36,10 @@ void tm_report_filter(sqlite3_str *sql, const struct tm_report *r, const char *p
 	if (o->heap && heap) sqlite3_str_appendf(sql, " AND %s = %Q", heap, o->heap);
 }
 
+void tm_report_filter_each(sqlite3_str *sql, const struct tm_report *r, const char *process, const char *heap) {
+	tm_report_filter(sql, r, process, r->heap_is_ours ? NULL : heap);
+}
+
 struct tm_report_process *tm_report_process(const struct tm_report *r, int64_t id) {
 	uint64_t *index = tm_id_map_find(&r->process_index, (uint64_t)id, 0);
 	return index ? &r->processes.items[*index - 1] : NULL;
@@ -96,14 +100,14 @@ static int take_heap(struct tm_report *r, sqlite3_stmt *s, void *context) {
 				      .process = (uint32_t)(*process - 1),
 				      .name = (uint32_t)n,
 				      .is_root = sqlite3_column_int(s, 3),
-				      .is_counted = r->o->heap ? true : sqlite3_column_int(s, 3) };
+				      .is_counted = r->o->heap ? !strcmp(name, r->o->heap) : sqlite3_column_int(s, 3) };
 	return 0;
 }
 
 static int load_heaps(struct tm_report *r) {
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
 	sqlite3_str_appendall(sql, "SELECT id, process_id, name, is_root FROM heap WHERE true");
-	tm_report_filter(sql, r, "process_id", "name");
+	tm_report_filter_each(sql, r, "process_id", "name");
 	sqlite3_str_appendall(sql, " ORDER BY is_root DESC, id");
 	return tm_report_rows(r, sqlite3_str_finish(sql), take_heap, NULL);
 }

@@ -116,7 +116,7 @@ int tm_report_leaks(struct tm_report *r, struct tm_bytes *out) {
 		table);
 	sqlite3_str_appendall(sql, has_scores ? "(l.live_bytes > 0 OR l.live_count > 0)"
 					      : "(l.live_at_exit_bytes > 0 OR l.live_at_exit_count > 0)");
-	tm_report_filter(sql, r, "l.process_id", "h.name");
+	tm_report_filter_each(sql, r, "l.process_id", "h.name");
 	sqlite3_str_appendf(sql, " ORDER BY %s DESC, l.process_id, h.name, l.stack_id LIMIT %d) AS k\n",
 			    has_scores ? "l.suppressed, l.score DESC NULLS LAST, l.live_bytes" : "l.live_at_exit_bytes", LEAKS_MAX);
 	sqlite3_str_appendf(
@@ -295,7 +295,7 @@ int tm_report_heaps(struct tm_report *r, struct tm_bytes *out) {
 	sqlite3_str_appendf(
 		sql, "SELECT process_id, heap, allocations, allocated_bytes, temporary, peak_bytes, peak_ns - %lld, live_at_exit_bytes, estimated"
 		     " FROM heap_summary WHERE true", (long long)tm_report_origin(r));
-	tm_report_filter(sql, r, "process_id", "heap");
+	tm_report_filter_each(sql, r, "process_id", "heap");
 	sqlite3_str_appendf(sql, " ORDER BY process_id, heap IS NOT NULL, peak_bytes DESC, heap LIMIT %d", ROWS_MAX);
 	tm_html(out, "<div class=\"wide\"><table id=\"heap-table\" class=\"sortable\"><thead><tr><th scope=\"col\">process</th><th "
 		     "scope=\"col\">heap</th>"
@@ -342,7 +342,7 @@ int tm_report_ooms(struct tm_report *r, struct tm_bytes *out) {
 		"f.function FROM oom AS o LEFT JOIN stack AS k ON k.id = o.stack_id LEFT JOIN frame AS f ON f.id = k.site_frame_id\n"
 		"LEFT JOIN heap AS h ON h.id = o.heap_id LEFT JOIN scope AS s ON s.id = o.scope_id AND s.id > 0 WHERE true",
 		(long long)tm_report_origin(r));
-	tm_report_filter(sql, r, "o.process_id", "h.name");
+	tm_report_filter_each(sql, r, "o.process_id", "h.name");
 	sqlite3_str_appendf(sql, " ORDER BY o.ts_ns LIMIT %d", ROWS_MAX);
 	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_oom, &t);
 	tm_html(out, t.rows ? "</tbody></table></div>" : "");

@@ -91,7 +91,7 @@ int tm_report_head(struct tm_report *r, struct tm_bytes *out) {
 	int64_t events = events_shown(r);
 	tm_put_format(out, "<span>%s event%s</span>", tm_format_count((uint64_t)events, text), events == 1 ? "" : "s");
 	if (r->o->heap) {
-		tm_html(out, "<span>only heap ");
+		tm_html(out, r->heap_is_ours ? "<span>totals of heap " : "<span>only heap ");
 		tm_html_name(out, r->o->heap, strlen(r->o->heap), TM_HTML_NAME_BYTES);
 		tm_html(out, "</span>");
 	}
@@ -257,6 +257,12 @@ static int tell_heaps_and_sites(struct tm_report *r, struct tm_bytes *out, const
 	return status;
 }
 
+static void tell_heap(const struct tm_report *r, struct tm_bytes *out) {
+	if (!r->o->heap) return;
+	tm_html(out, " of heap ");
+	tm_html_name(out, r->o->heap, strlen(r->o->heap), TM_HTML_NAME_BYTES);
+}
+
 static int tell_peak(struct tm_report *r, struct tm_bytes *out) {
 	const struct tm_report_process *p = largest(r);
 	char text[TM_UNIT_TEXT_MAX];
@@ -274,10 +280,7 @@ static int tell_peak(struct tm_report *r, struct tm_bytes *out) {
 		tm_html(out, "The program held at most ");
 	}
 	tm_html_size(out, p->peak_bytes, r->d->estimated);
-	if (r->o->heap) {
-		tm_html(out, " of heap ");
-		tm_html_name(out, r->o->heap, strlen(r->o->heap), TM_HTML_NAME_BYTES);
-	}
+	tell_heap(r, out);
 	tm_html(out, " at once, ");
 	tm_html_time(out, p->peak_ns - tm_report_origin(r));
 	tm_html(out, " after the start.");
@@ -313,7 +316,9 @@ static int tell_leaks(struct tm_report *r, struct tm_bytes *out, const struct su
 		tm_html_size(out, sums->exit, r->d->estimated);
 		tm_html(out, " in ");
 		tm_html_count(out, sums->exit_count, r->d->estimated);
-		tm_html(out, sums->exit_count == 1 ? " block was" : " blocks were");
+		tm_html(out, sums->exit_count == 1 ? " block" : " blocks");
+		tell_heap(r, out);
+		tm_html(out, sums->exit_count == 1 ? " was" : " were");
 		tm_put_format(out, " still live %s; not all of that need be a leak.", when);
 	} else if (devices_hold_some(r)) {
 		tm_put_format(out, "No host memory was live %s, but memory of devices was; not all of that need be a leak.", when);
@@ -439,7 +444,7 @@ static int tell_devices(struct tm_report *r, struct tm_bytes *out) {
 static void tell_ooms(struct tm_report *r, struct tm_bytes *out) {
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
 	sqlite3_str_appendall(sql, "SELECT count(*) FROM oom AS o LEFT JOIN heap AS h ON h.id = o.heap_id WHERE true");
-	tm_report_filter(sql, r, "o.process_id", "h.name");
+	tm_report_filter_each(sql, r, "o.process_id", "h.name");
 	int64_t refused = ask_and_free(r, sql);
 	if (!refused) return;
 	tm_html(out, "<p id=\"verdict-oom\" class=\"warn\"><strong>Out of memory.</strong> ");

@@ -46,6 +46,18 @@ bool tm_has_only_heaps_apart(const struct tm_database *d, const struct tm_option
 	return only;
 }
 
+char *tm_heap_instead(const struct tm_database *d, const struct tm_options *o) {
+	if (!tm_has_only_heaps_apart(d, o)) return NULL;
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	sqlite3_str_appendall(sql, "SELECT h.name FROM heap AS h JOIN heap_total AS t ON t.heap_id = h.id\n"
+				   "WHERE t.allocations > 0 AND (h.kind = 'tensor' OR (" LIES_APART "))");
+	tm_sql_process(sql, o, " AND", "h.process_id");
+	sqlite3_str_appendall(sql, " GROUP BY h.name ORDER BY max(h.kind = 'tensor') DESC, sum(t.peak_bytes) DESC, h.name LIMIT 1");
+	char *query = sqlite3_str_finish(sql), *name = query ? tm_database_words(d, query) : NULL;
+	sqlite3_free(query);
+	return name;
+}
+
 const char *tm_sql_default_heaps(const struct tm_database *d, const struct tm_options *o) {
 	return tm_has_only_heaps_apart(d, o) ? LIES_APART : "h.is_root";
 }

@@ -21,6 +21,10 @@ void tm_sql_stack_values(sqlite3_str *sql, const struct tm_database *d, const st
 bool tm_has_only_heaps_apart(const struct tm_database *d, const struct tm_options *o);
 char *tm_heaps_apart(const struct tm_database *d, const struct tm_options *o);
 
+/* Where there are only such heaps: the name of the one that an answer about a single heap is about, to be freed with sqlite3_free(): tensors before what they
+ * lie in, and of several devices the one that held most. NULL: a heap is chosen, or the process' own memory was recorded. */
+char *tm_heap_instead(const struct tm_database *d, const struct tm_options *o);
+
 /* The condition that heap h is one of those that are taken where none is chosen. */
 const char *tm_sql_default_heaps(const struct tm_database *d, const struct tm_options *o);
 

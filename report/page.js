@@ -150,7 +150,7 @@ function startFlame() {
   flame = new Flame(byId('flame-box'), tellFlame);
   segments(byId('flame-mode'), MODES, mode, setMode);
   const names = [...new Set(report.heaps.map(one => one.name))], counted = [...new Set(report.heaps.filter(one => one.counted).map(one => one.name))];
-  byId('flame-heap').append(...[[null, counted.length === 1 && names.length === 1 ? counted[0] : 'All root heaps'], ...(names.length > 1 ? names.map(name => [name, name]) : [])]
+  byId('flame-heap').append(...[[null, counted.length === 1 ? counted[0] : 'All root heaps'], ...names.filter(name => counted.length > 1 || name !== counted[0]).map(name => [name, name])]
     .map(([value, label]) => { const option = element('option', {}); option.textContent = label; option.heap = value; return option; }));
   byId('flame-heap').addEventListener('change', event => { heap = event.target.selectedOptions[0].heap; showFlame(); });
   byId('invert').addEventListener('click', () => setInverted(!flame.inverted));

@@ -86,20 +86,20 @@ def browser(t):
     return Browser(t.dir)
 
 
-def live_at(db, ns):
+def live_at(db, ns, heap=None):
     return db.value("select coalesce(sum(a.size_bytes), 0) from allocation a join heap h on h.id = a.heap_id join process p on p.id = a.process_id"
-                    " where h.is_root and a.alloc_ns <= ?1 and (a.free_ns is null or a.free_ns > ?1) and ?1 <= p.end_ns", ns)
+                    " where iif(?2 is null, h.is_root, h.name = ?2) and a.alloc_ns <= ?1 and (a.free_ns is null or a.free_ns > ?1) and ?1 <= p.end_ns", ns, heap)
 
 
-def check_data(t, db, page, what):
-    """The sums of the page's data are those of SQL: in all, and at each instant of its grid."""
+def check_data(t, db, page, what, heap=None):
+    """The sums of the page's data are those of SQL: in all, and at each instant of its grid. heap: the one that they are of, None the process' own memory."""
     data = data_of(page)
-    counted = [data["heaps"][heap]["counted"] for heap in data["keys"]["heap"]]
+    counted = [data["heaps"][of]["counted"] for of in data["keys"]["heap"]]
     total = lambda name: sum(sums(data[name], key) for key in range(len(counted)) if counted[key])
-    t.equal(total("made"), db.value("select coalesce(sum(allocated_bytes), 0) from heap_summary where heap is null"), f"{what}: allocated")
-    t.equal(total("freed"), db.value("select coalesce(sum(freed_bytes), 0) from heap_summary where heap is null"), f"{what}: freed")
-    t.equal(total("kept"), db.value("select coalesce(sum(live_at_exit_bytes), 0) from heap_summary where heap is null"), f"{what}: live at exit")
-    t.equal(sum(p for p, c in zip(data["keys"]["peak"], counted) if c), db.value("select coalesce(sum(live_bytes), 0) from peak where heap is null"), f"{what}: peak")
+    t.equal(total("made"), db.value("select coalesce(sum(allocated_bytes), 0) from heap_summary where heap is ?", heap), f"{what}: allocated")
+    t.equal(total("freed"), db.value("select coalesce(sum(freed_bytes), 0) from heap_summary where heap is ?", heap), f"{what}: freed")
+    t.equal(total("kept"), db.value("select coalesce(sum(live_at_exit_bytes), 0) from heap_summary where heap is ?", heap), f"{what}: live at exit")
+    t.equal(sum(p for p, c in zip(data["keys"]["peak"], counted) if c), db.value("select coalesce(sum(live_bytes), 0) from peak where heap is ?", heap), f"{what}: peak")
     grid = []
     for step in data["grid"]:
         grid.append(step + (grid[-1] if grid else 0))
@@ -114,16 +114,16 @@ def check_data(t, db, page, what):
 
     # What the flame graph shows at an instant: what its keys made, less what they gave back, until the end of their process.
     for i in range(0, len(grid), 7):
-        shown = [key for key, heap in enumerate(data["keys"]["heap"]) if counted[key] and i < data["processes"][data["heaps"][heap]["process"]]["endPoint"]]
+        shown = [key for key, of in enumerate(data["keys"]["heap"]) if counted[key] and i < data["processes"][data["heaps"][of]["process"]]["endPoint"]]
         made, freed = (sum(at_points([data[name][key] for key in shown])[:i + 1]) for name in ("made", "freed"))
-        t.equal(made - freed, live_at(db, grid[i]), f"{what}: live at {grid[i]} by call stack")
+        t.equal(made - freed, live_at(db, grid[i], heap), f"{what}: live at {grid[i]} by call stack")
     for by in data["by"]:
         if by == "version":
             continue
         changes = at_points(data["by"][by]["change"])
         live = [sum(changes[:i + 1]) for i in range(len(grid))]
         for i in range(0, len(grid), 7):
-            t.equal(live[i], live_at(db, grid[i]), f"{what}: live at {grid[i]} by {by}")
+            t.equal(live[i], live_at(db, grid[i], heap), f"{what}: live at {grid[i]} by {by}")
     return data
 
 
@@ -132,10 +132,46 @@ def adds_up(t):
     """By hand, a fork and an exec, scopes, devices, and a real program: every sum and every instant."""
     for name, db in (("small", make_db(t, "small.db")), ("family", t.imported(os.path.join(ROOT, "fixtures/golden/v1-recorded-family.tmk"), options=("--quiet",))),
                      ("scopes", t.imported(os.path.join(ROOT, "fixtures/golden/v1.1-scopes.tmk"), options=("--quiet",))),
-                     ("gpu", t.imported(os.path.join(ROOT, "fixtures/golden/v1.2-gpu.tmk"), options=("--quiet",))),
                      ("viewed", t.imported(t.record([t.program("viewed.c")], "--quiet")))):
         _, page = report(t, db)
         check_data(t, db, page, name)
+
+
+@test
+def no_host_memory(t):
+    """A snapshot of PyTorch, and a trace of devices alone: the page is about the tensors of the device that held most, and tells of the others."""
+    db = t.imported(os.path.join(ROOT, "fixtures/golden/v1.2-gpu.tmk"), options=("--quiet",))
+    check_data(t, db, report(t, db)[1], "gpu", "cuda:0")
+    db = t.imported(os.path.join(ROOT, "fixtures/foreign/snapshot.pickle"), options=("--quiet",))
+    path = t.path("snapshot.html")
+    done = t.ask("report", db.path, "-o", path)
+    t.check("no host memory was recorded: the page is about torch.cuda:0; --heap=NAME" in done.errors, f"it is said: {done.errors}")
+    with open(path, encoding="utf-8") as file:
+        page = file.read()
+    data = check_data(t, db, page, "snapshot", "torch.cuda:0")
+    t.equal(data["total"]["v"], [1000, 3_001_000, 3_001_100, 3_000_100, 100, 2_000_100, 2_000_100], "the line of tensors, by hand")
+    names = {heap["id"]: heap["name"] for heap in data["heaps"]}
+    t.equal(sorted(names.values()), ["cuda:0", "cuda:1", "torch.cuda:0", "torch.cuda:1"], "all heaps are there")
+    devices = {names[one["of"]]: one["v"] for one in data["devices"]}
+    t.equal(devices["torch.cuda:0"], [[None, 1000, 3_001_000, 3_001_000, 3_001_100, 3_000_100, 100, 2_000_100, 2_000_100, 2_000_896],
+                                      [20 << 20] * 3 + [22 << 20] * 7, [None] * 9 + [5_001_216]],
+            "what tensors held is known all the time, what is active at the end; the snapshot rounds blocks up")
+    t.equal(devices["cuda:1"][0][-1], 2 << 20, "the other device has its chart")
+    t.equal(sorted({row[1][0] for row in Outline(page).tables["leak-table"][1:]}), ["cuda:0", "cuda:1", "torch.cuda:0", "torch.cuda:1"], "what is live at exit is listed of all")
+    t.equal([[row[1][0], row[-1][0]] for row in Outline(page).tables["oom-table"][1:]], [["torch.cuda:0", "step"]], "and what was refused")
+    t.check("held at most 2.9 MiB of heap torch.cuda:0" in re.sub(r"<[^>]+>", "", page).replace("\xa0", " "), "the verdict")
+    lines = t.ask("timeline", db.path)
+    t.check(lines.text.count("torch.cuda:0") == 7 and "2.9 MiB" in lines.text and "(all)" not in lines.text, f"the table of levels is of it, too: {lines.text}")
+    t.check("shown is torch.cuda:0" in lines.errors, f"it is said: {lines.errors}")
+    _, page = report(t, db, "--heap=torch.cuda:1")
+    t.equal([one["name"] for one in data_of(page)["heaps"]], ["torch.cuda:1"], "--heap is another one alone")
+    connection = sqlite3.connect(db.path)
+    connection.executescript("""INSERT INTO heap VALUES (9, 1, 'malloc', 'host', NULL, NULL, 1, 0); CREATE TEMP TABLE one AS SELECT * FROM heap_total WHERE heap_id = 2;
+        UPDATE one SET heap_id = 9, live_at_exit_bytes = 0, live_at_exit_count = 0; INSERT INTO heap_total SELECT * FROM one;""")
+    connection.close()
+    page = report(t, db)[1]
+    t.check("No host memory was live when the program began to leave, but memory of devices was" in page, "with host memory, all given back, devices are no totals")
+    t.equal({heap["name"]: heap["counted"] for heap in data_of(page)["heaps"]}["torch.cuda:0"], False, "nor are tensors")
 
 
 @test
