@@ -116,7 +116,7 @@ static bool script_interpreter(const char *path, char *interpreter, size_t bytes
 	if (n < 3 || line[0] != '#' || line[1] != '!') return false;
 	line[n] = 0;
 	char *start = line + 2 + strspn(line + 2, " \t");
-	start[strcspn(start, " \t\r\n")] = 0;
+	start[strcspn(start, " \t\n")] = 0;
 	return *start && (size_t)snprintf(interpreter, bytes, "%s", start) < bytes;
 }
 
@@ -135,8 +135,9 @@ void tm_executable_read_command(const char *path, struct tm_executable *out) {
 /* 0, or -1 with errno: exec would fail with that, too. */
 static int can_be_run(const char *path) {
 	struct stat file;
+	char interpreter[PATH_MAX];
 	if (access(path, X_OK) != 0 || stat(path, &file) != 0) return -1;
-	if (S_ISREG(file.st_mode)) return 0;
+	if (S_ISREG(file.st_mode)) return script_interpreter(path, interpreter, sizeof interpreter) ? access(interpreter, X_OK) : 0;
 	errno = EACCES;
 	return -1;
 }

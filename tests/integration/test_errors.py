@@ -67,7 +67,11 @@ def an_older_recording_stays(t):
         with open(path, "w", encoding="ascii") as file:
             file.write("older\n")
     os.chmod(older, 0o644)
-    for command, status in (("./no-such-file", 127), ("no-such-command-here", 127), (t.path("text"), 126), (t.dir, 126), ("text", 126), (t.path("text/x"), 126)):
+    for name, line in (("lost", "/no/such/interpreter -x"), ("barred", t.path("text"))):
+        with open(t.path(name), "w", encoding="utf-8") as file:
+            file.write(f"#! {line}\n")
+        os.chmod(t.path(name), 0o755)
+    for command, status in (("./no-such-file", 127), (t.path("lost"), 127), ("lost", 127), (t.path("barred"), 126), ("no-such-command-here", 127), (t.path("text"), 126), (t.dir, 126), ("text", 126), (t.path("text/x"), 126)):
         done = t.run([t.recorder, "--force", "-o", older, "--", command], env={"PATH": f"{t.dir}:/bin"}, status=status)
         one_line(t, done, command)
         with open(older, encoding="ascii") as file:
