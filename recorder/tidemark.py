@@ -200,7 +200,7 @@ class _Nothing:
         return False
 
 
-_Nothing.__name__, _Nothing.__exit__.__qualname__ = _Scope.__name__, _Scope.__exit__.__qualname__  # in messages
+_Nothing.__name__, _Nothing.__qualname__, _Nothing.__exit__.__qualname__ = _Scope.__name__, _Scope.__qualname__, _Scope.__exit__.__qualname__  # in messages
 _nothing = _Nothing()
 
 

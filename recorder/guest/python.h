@@ -199,4 +199,17 @@ static inline bool tm_python_plausible(uintptr_t p) {
 	return p >= 0x10000 && p < (uintptr_t)1 << 47 && p % 8 == 0;
 }
 
+/* --- texts --- */
+
+/* Of a str's state: kind (1, 2 or 4 bytes a character; 3 bits), compact, ascii; 0: it makes no sense. They stand behind `interned`, a number below 4 that has
+ * 2, 8 or 16 bits; what is behind them may be anything. So the fewest bits with which they make sense are those that it has. */
+static inline unsigned tm_python_text_bits(uint32_t state) {
+	static const uint8_t widths[3] = { 2, 8, 16 };
+	for (unsigned i = 0; i < 3; i++) {
+		unsigned bits = state >> widths[i] & 0x1f;
+		if (bits == 0x19 || bits == 0x09 || bits == 0x0a || bits == 0x0c) return bits;
+	}
+	return 0;
+}
+
 #endif

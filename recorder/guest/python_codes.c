@@ -58,18 +58,8 @@ static uint32_t character(uintptr_t data, unsigned bytes, size_t i) {
 	return ((const uint32_t *)data)[i];
 }
 
-/* A str's bits: kind (1, 2 or 4 bytes a character; 3 bits), compact, ascii. They stand behind `interned`, which has 2, 8 or 16 bits. */
 static unsigned text_bits(uintptr_t text) {
-	static const uint8_t widths[3] = { 2, 8, 16 };
-	uint32_t state = *(const uint32_t *)(text + tm_python.text_state);
-	bool wide = tm_python.version >= 0x030e;
-
-	for (unsigned i = 0; i < 3; i++) {
-		unsigned bits = state >> widths[wide ? 2 - i : i] & 0x1f;
-
-		if (bits == 0x19 || bits == 0x09 || bits == 0x0a || bits == 0x0c) return bits;
-	}
-	return 0;
+	return tm_python_text_bits(*(const uint32_t *)(text + tm_python.text_state));
 }
 
 static uintptr_t text_data(uintptr_t text, unsigned bits) {

@@ -484,9 +484,11 @@ def python_heap_under_debug_hooks_again(t):
     text = """import ctypes, os
 x = [bytes(60000 + i) for i in range(10)]
 ctypes.pythonapi.PyMem_SetupDebugHooks()
+first = bytes(3000) # it is what shows that other hooks lie over ours, and may have their 24 bytes
 y = [bytes(70000 + i) for i in range(10)]
 del x
 ctypes.pythonapi.PyMem_SetupDebugHooks()
+first = bytes(3000)
 z = [bytes(80000 + i) for i in range(10)]
 os.write(1, b"whole")
 os._exit(0)
