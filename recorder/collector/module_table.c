@@ -121,7 +121,7 @@ void tm_module_loaded(struct tm_collector *c, struct tm_process *p, uint64_t tic
 }
 
 /* One line of /proc/PID/maps whose range holds unknown frames that are new becomes a module, if it maps a file for execution. */
-static void take_maps_line(struct tm_collector *c, struct tm_process *p, const char *line) {
+static void take_maps_line(struct tm_collector *c, struct tm_process *p, char *line) {
 	uint64_t low, high, offset;
 	char permissions[5], *path = strchr(line, '/');
 	struct tm_executable file;

@@ -15,6 +15,12 @@
 #include <emmintrin.h>
 #endif
 
+/* From glibc 2.43 on these are macros, too, which give back what has the const of what they are given. */
+#undef memchr
+#undef strchr
+#undef strrchr
+#undef strstr
+
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize "no-tree-loop-distribute-patterns" /* these loops are not to be calls of themselves; nor with -fno-builtin (Makefile) */
 #endif
