@@ -109,19 +109,20 @@ static bool from_table(struct tm_python *p) {
 	return false;
 }
 
-/* Positions in the published table, in words; the table of 3.14 has grown in its middle. */
+/* Positions in the published table, in words; those of 3.14 and 3.15 have grown in their middle. */
 struct published {
 	uint8_t top, previous, code, instr, owner, copy_index, filename, qualname, table, first_line, bytecode, copies, type, bytes_size, bytes_data,
 		text_state, text_length, text_ascii;
 };
 static const struct published published_313 = { 23, 29, 30, 31, 33, 0, 35, 37, 38, 39, 43, 0, 45, 65, 66, 68, 69, 70 };
 static const struct published published_314 = { 26, 32, 33, 34, 36, 38, 40, 42, 43, 44, 48, 49, 51, 75, 76, 78, 79, 80 };
+static const struct published published_315 = { 26, 40, 41, 42, 44, 46, 48, 50, 51, 52, 56, 57, 59, 87, 88, 90, 91, 92 };
 
 static bool from_runtime(struct tm_python *p, uintptr_t runtime) {
 	const uint64_t *words = (const uint64_t *)runtime;
-	const struct published *at = p->version == 0x030d ? &published_313 : &published_314;
+	const struct published *at = p->version == 0x030d ? &published_313 : p->version == 0x030e ? &published_314 : &published_315;
 
-	if (p->version < 0x030d || p->version > 0x030e) return false;
+	if (p->version < 0x030d || p->version > 0x030f) return false;
 	if (!runtime || memcmp(words, "xdebugpy", 8) != 0 || words[1] >> 16 != p->version) return false;
 	for (unsigned i = 3; i <= at->text_ascii; i++)
 		if (words[i] > (1u << 24)) return false;

@@ -14,7 +14,7 @@ import re
 import shutil
 import subprocess
 
-VERSIONS = [f"3.{minor}" for minor in range(8, 15)]
+VERSIONS = [f"3.{minor}" for minor in range(8, 16)]
 ASK = "import sys, sysconfig; print(sys.executable); print('%d.%d' % sys.version_info[:2]); print(int(bool(sysconfig.get_config_var('Py_GIL_DISABLED')))); " \
       "print(sys.implementation.name)"
 
