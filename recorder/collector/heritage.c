@@ -31,11 +31,12 @@ static struct {
 	size_t fd_count, fd_capacity;
 } ours = { .cpu = { RLIM_INFINITY, RLIM_INFINITY } };
 
+/* What is closed by an exec is of a library that is preloaded into us, as an allocator's, and is there before main() is: its own, and not ours to close. */
 static void take_descriptors(void) {
 	DIR *directory = opendir("/proc/self/fd");
 	for (struct dirent *entry; directory && (entry = readdir(directory));) {
-		int fd = atoi(entry->d_name);
-		if (fd <= STDERR_FILENO || fd == dirfd(directory)) continue;
+		int fd = atoi(entry->d_name), flags = fcntl(fd, F_GETFD);
+		if (fd <= STDERR_FILENO || fd == dirfd(directory) || flags < 0 || flags & FD_CLOEXEC) continue;
 		ours.fds = tm_memory_grow(ours.fds, &ours.fd_capacity, ours.fd_count + 1, sizeof ours.fds[0]);
 		ours.fds[ours.fd_count++] = fd;
 	}

@@ -258,7 +258,9 @@ static inline bool tm_reads_chunk(const void *addr) {
 }
 
 /* What the allocator gave, as a record says it. usual: tm_is_usual() is known to hold. */
-static inline __attribute__((always_inline)) unsigned tm_usable_word(const void *addr, size_t size, bool is_aligned, bool usual) {
+static inline __attribute__((always_inline)) unsigned tm_usable_word(const void *addr, size_t size, enum tm_op op, bool usual) {
+	bool is_aligned = TM_OP_IS_ALIGNED(op);
+	if (is_aligned && tm_real_is_foreign(op)) return TM_RING_USABLE_UNKNOWN;
 	if (!is_aligned && (usual ? TM_LIKELY(!tm_chunk_is_mapping(addr)) : tm_reads_chunk(addr))) return (uint16_t)((const size_t *)addr)[-1];
 	if (is_aligned) return tm_ring_usable_word(size, tm_reads_chunk(addr) ? tm_chunk_usable(addr) : tm_real_usable(addr));
 	return tm_ring_usable_word(size, tm_real_usable_by_size(addr, size));
@@ -278,7 +280,7 @@ static inline __attribute__((always_inline)) void tm_put_values(struct tm_thread
 /* The rest of a record that has its values. */
 static inline __attribute__((always_inline)) void tm_put_new(struct tm_thread *t, uint64_t *r, enum tm_op op, const void *addr, size_t size, bool asks,
 							     tm_taken s, unsigned fresh, bool usual) {
-	unsigned usable = asks ? tm_usable_word(addr, size, TM_OP_IS_ALIGNED(op), usual) : TM_RING_USABLE_UNKNOWN;
+	unsigned usable = asks ? tm_usable_word(addr, size, op, usual) : TM_RING_USABLE_UNKNOWN;
 	r[0] = tm_taken_word(s, op, 0, TM_RING_ALLOC_WORDS, usable);
 	if (fresh) tm_put_frames(r + TM_RING_ALLOC_WORDS, t, fresh);
 	tm_fetch_line_behind(r);

@@ -54,16 +54,39 @@ bool tm_real_is_libc(void) {
 
 static _Atomic unsigned to_compare; /* 0: no more */
 static bool answers;                /* the allocator itself says how large a block is */
+static uint16_t
+	foreign_ops; /* bits: operations whose function is another module's than malloc: jemalloc has no pvalloc, and so libc's is called */
 static size_t (*room_of)(size_t size, int flags);      /* jemalloc's nallocx; NULL: it is another allocator */
 static _Atomic uint16_t known_rooms[SIZES_KNOWN + 1]; /* by size; 0: not asked for yet */
 
-static void find_allocators_code(const struct dl_phdr_info *info) {
+static struct code { uintptr_t low, high; } code_of(const struct dl_phdr_info *info) {
+	struct code code = { 0, 0 };
 	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
 		if (p->p_type != PT_LOAD || !(p->p_flags & PF_X)) continue;
-		tm_guest.allocator_low = info->dlpi_addr + p->p_vaddr;
-		tm_guest.allocator_high = tm_guest.allocator_low + p->p_memsz;
+		code.low = info->dlpi_addr + p->p_vaddr;
+		code.high = code.low + p->p_memsz;
 	}
+	return code;
+}
+
+static void find_foreign(struct code code) {
+	const struct {
+		enum tm_op op;
+		uintptr_t function;
+	} aligned[] = {
+		{ TM_OP_POSIX_MEMALIGN, (uintptr_t)tm_real.posix_memalign },
+		{ TM_OP_ALIGNED_ALLOC, (uintptr_t)tm_real.aligned_alloc },
+		{ TM_OP_MEMALIGN, (uintptr_t)tm_real.memalign },
+		{ TM_OP_VALLOC, (uintptr_t)tm_real.valloc },
+		{ TM_OP_PVALLOC, (uintptr_t)tm_real.pvalloc },
+	};
+	for (unsigned i = 0; i < sizeof aligned / sizeof aligned[0]; i++)
+		if (aligned[i].function - code.low >= code.high - code.low) foreign_ops |= (uint16_t)(1u << aligned[i].op);
+}
+
+bool tm_real_is_foreign(enum tm_op op) {
+	return foreign_ops >> op & 1;
 }
 
 /* jemalloc, tcmalloc, mimalloc? tcmalloc has nallocx, too, but not mallocx. */
@@ -75,12 +98,17 @@ static void find_kind(const struct dl_phdr_info *info) {
 	tm_guest.maps_for_itself = is_jemalloc || tm_symbols_function(&symbols, "tc_malloc") || tm_symbols_function(&symbols, "mi_malloc");
 }
 
-static void look_at_allocator(void) {
+static void look_at_allocator(bool is_libc) {
 	struct dl_phdr_info info;
 	tm_ours_begin();
 	if (tm_symbols_module((void *)(uintptr_t)tm_real.malloc, &info)) {
-		find_allocators_code(&info);
-		find_kind(&info);
+		struct code code = code_of(&info);
+		find_foreign(code);
+		if (!is_libc) {
+			tm_guest.allocator_low = code.low;
+			tm_guest.allocator_high = code.high;
+			find_kind(&info);
+		}
 	}
 	tm_ours_end();
 }
@@ -95,7 +123,7 @@ static size_t room_by_size(size_t size) {
 
 void tm_real_attached(void) {
 	bool is_libc = tm_real_is_libc();
-	if (!is_libc) look_at_allocator();
+	look_at_allocator(is_libc);
 	if (is_libc) atomic_store(&to_compare, BLOCKS_COMPARED);
 	answers = is_libc || is_allocators((uintptr_t)tm_real.malloc_usable_size);
 }

@@ -100,6 +100,22 @@ def allocator_in_front_of_libcs(t):
 
 
 @test
+def allocator_without_functions_that_align(t):
+    """libc's give such blocks then, which the library cannot be asked about: pvalloc() beside jemalloc, every one beside a library that has none of them."""
+    library = t.program("half_allocator.c", "-shared", "-fPIC", name="libhalf_allocator.so")
+    program = t.program("half_allocator.c", "-DPROGRAM")
+    for preload in (library, None):
+        preload = preload or t.shared_library("libjemalloc.so.2")
+        db = t.imported(t.same_as_bare(["env", f"LD_PRELOAD={preload}", program]))
+        rows = {size: (api, usable) for size, api, usable in db.rows("select size_bytes, api, usable_bytes from allocation"
+                                                                     " where size_bytes in (100, 200, 300, 400, 500, 600) and api <> 'calloc'")}
+        t.equal({size: api for size, (api, _) in rows.items()}, {100: "malloc", 200: "posix_memalign", 300: "aligned_alloc", 400: "memalign", 500: "valloc", 600: "pvalloc"},
+                f"{preload}: the blocks")
+        t.equal((rows[100][1], rows[600][1]), (112, None), f"{preload}: what is given for them")
+        t.equal([rows[size][1] is None for size in (200, 300, 400, 500)], [preload == library] * 4, f"{preload}: whose the aligned ones are")
+
+
+@test
 def debugging_allocator_of_libc(t):
     """It is there for old programs alone, by a version that dlsym() does not see, and stays in use: a byte behind a block is noticed."""
     command = ["env", "LD_PRELOAD=libc_malloc_debug.so.0", "MALLOC_CHECK_=3", t.program("behind.c")]

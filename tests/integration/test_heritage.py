@@ -45,6 +45,16 @@ def the_reader_of_its_output_sees_the_end(t):
 
 
 @test
+def descriptors_of_a_library_within_the_recorder(t):
+    """What an allocator that is preloaded opened before main() is its own; closed, the next file of the recorder's would have its number."""
+    library = t.program("own_pipe.c", "-shared", "-fPIC", name="libown_pipe.so")
+    for command in ([t.program("heir.c"), "nothing"], [t.recorder, "-o", t.path("heir.tmk"), "--", t.program("heir.c"), "nothing"]):
+        done = t.run(command, env={"LD_PRELOAD": library})
+        t.equal([line for line in done.errors.split("\n") if "own_pipe" in line], [], command[0])
+    t.imported(t.path("heir.tmk"))
+
+
+@test
 def a_lock_is_gone_with_its_descriptor(t):
     path = t.path("locked")
     for command in both(t, "lock", "9", path):
