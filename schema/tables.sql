@@ -101,7 +101,7 @@ CREATE TABLE thread (
 CREATE TABLE heap (
 	id         INTEGER PRIMARY KEY,
 	process_id INTEGER NOT NULL, -- process.id
-	name       TEXT NOT NULL,    -- malloc, mmap (anonymous mappings and brk), mmap-file (mapped files), cuda:0, torch.cpu, a pool's own name
+	name       TEXT NOT NULL,    -- malloc, mmap (anonymous mappings, /dev/zero and brk), mmap-file (mapped files), cuda:0, torch.cpu, a pool's own name
 	kind       TEXT NOT NULL,    -- host, mapping, file, device, pool, ...
 	device     INTEGER,          -- index of the device; NULL: host memory
 	parent_id  INTEGER,          -- heap.id of the heap that its memory comes from; NULL: from the system, a root heap

@@ -25,7 +25,9 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 static struct {
@@ -73,10 +75,17 @@ static TM_COLD void refused(struct tm_thread *t, enum tm_op op, size_t size, con
 	if (errno == ENOMEM) tm_emit_own_refusal(t, op, size, frame);
 }
 
+/* /dev/zero, what is mapped from which is anonymous memory. */
+static TM_COLD bool is_zero_device(int fd) {
+	struct stat file;
+	return !tm_is_sandboxed() && tm_syscall(SYS_fstat, fd, (long)&file, 0, 0, 0, 0) == 0 && S_ISCHR(file.st_mode) &&
+	       file.st_rdev == makedev(1, 5);
+}
+
 /* What a call answered, to whom entered before it. `frame` is TM_FRAME. */
-INLINE void mapped(struct tm_thread *t, void *at, size_t size, int flags, const void *frame) {
+INLINE void mapped(struct tm_thread *t, void *at, size_t size, int flags, int fd, const void *frame) {
 	if (!t) return;
-	enum tm_op op = flags & MAP_ANONYMOUS ? TM_OP_MMAP : TM_OP_MMAP_FILE;
+	enum tm_op op = flags & MAP_ANONYMOUS || (at != MAP_FAILED && is_zero_device(fd)) ? TM_OP_MMAP : TM_OP_MMAP_FILE;
 	if (at != MAP_FAILED) tm_emit_map(t, op, at, size, frame);
 	else refused(t, op, size, frame);
 	tm_hook_leave(t);
@@ -107,7 +116,7 @@ TM_EXPORT void *mmap(void *wish, size_t size, int protection, int flags, int fd,
 	struct tm_thread *t = enter(__builtin_return_address(0));
 	void *at = real.mmap(wish, size, protection, flags, fd, offset);
 
-	mapped(t, at, size, flags, TM_FRAME);
+	mapped(t, at, size, flags, fd, TM_FRAME);
 	return at;
 }
 
@@ -150,7 +159,7 @@ TM_HIDDEN __attribute__((used)) long tm_called_mmap(long number, void *wish, siz
 	struct tm_thread *t = enter(__builtin_return_address(0));
 	long result = tm_syscall_answer(tm_syscall(number, (long)wish, (long)size, protection, flags, fd, offset));
 
-	mapped(t, (void *)result, size, (int)flags, TM_FRAME);
+	mapped(t, (void *)result, size, (int)flags, (int)fd, TM_FRAME);
 	return result;
 }
 

@@ -108,4 +108,13 @@ def programs_spawned_from_another_directory(t):
         t.equal(len(notes(db, "not-recordable")), reasons, f"{how} {name}: notes")
 
 
+@test
+def mappings_of_dev_zero(t):
+    """They are anonymous memory, of the heap mmap and the process' own; a mapped file is neither."""
+    for options in ([], ["--stacks=off"]):
+        db = t.imported(t.same_as_bare([t.program("dev_zero.c")], *options))
+        t.equal(db.rows("select h.name, sum(a.size_bytes) from allocation a join heap h on h.id = a.heap_id where a.size_bytes in (4194304, 2097152, 4096) and h.name like 'mmap%' group by 1"
+                        " order by 1"), [("mmap", 6 << 20), ("mmap-file", 4096)], f"with {options}")
+
+
 main()
