@@ -123,6 +123,7 @@ def heaptrack_text(t):
         file.write(gzip.compress(TEXT.encode())[:-30])
     db = imported(t, t.path("raw"))
     t.equal(db.row("select complete, cut_reason from trace"), (0, "the gzip data is cut off"), "a file that is cut off")
+    t.need("zstd")
     for codec, whole in (("gzip", gzip.compress(TEXT.encode())), ("zstd", t.run(["zstd", "-qc"], input=TEXT.encode(), status=0).out)):
         for n in (4, 12, 30):  # within the first block: nothing can be read of it, and not what it is
             refused(t, whole[:n], f"the {codec} data is cut off")

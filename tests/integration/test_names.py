@@ -51,8 +51,8 @@ def built_once(t, compiler, flags):
     """The same for tests that only read it."""
     path = os.path.join(BUILT.name, re.sub(r"[^\w=-]", "_", compiler + "".join(flags)), "naming")
     if not os.path.exists(path):
-        os.makedirs(os.path.dirname(path))
         t.need(compiler)
+        os.makedirs(os.path.dirname(path))
         t.run([compiler, "-std=c++17", *flags, "-o", path, f"{PROGRAMS}/naming.cc", f"{PROGRAMS}/naming.S"], status=0, cwd=os.path.dirname(path))
     return path
 
