@@ -281,7 +281,7 @@ void Py_Initialize(void), Py_Finalize(void);
 int PyRun_SimpleString(const char *text);
 int main(int argc, char **argv) {
 	Py_Initialize();
-	if (!PyCode_Type[0] || PyRun_SimpleString("import ctypes\\ndef inner(n):\\n ctypes.CDLL(None).malloc(n)\\ninner(770000)\\n")) return 1;
+	if (!(PyCode_Type[0] | PyCode_Type[3]) || PyRun_SimpleString("import ctypes\\ndef inner(n):\\n ctypes.CDLL(None).malloc(n)\\ninner(770000)\\n")) return 1;
 	Py_Finalize();
 	return 0;
 }

@@ -12,6 +12,8 @@ version = types.SimpleNamespace(cuda="13.0")
 uint8 = 1
 _MIB = 1 << 20
 _driver, _here = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(None)
+_here.strdup.restype = ctypes.c_void_p
+_kernel = ctypes.c_void_p(_here.strdup(b"fake_kernel,8"))  # stays, as a driver's names do, when the interpreter has ended
 _expandable = "expandable_segments:True" in os.environ.get("PYTORCH_ALLOC_CONF", "")
 
 
@@ -109,7 +111,7 @@ class Tensor:
 
 def _launch():
     values = (ctypes.c_void_p * 1)(ctypes.cast(ctypes.pointer(ctypes.c_uint64(1)), ctypes.c_void_p))
-    _driver.cuLaunchKernel(b"fake_kernel,8", 1, 1, 1, 1, 1, 1, 0, None, values, None)
+    _driver.cuLaunchKernel(_kernel, 1, 1, 1, 1, 1, 1, 0, None, values, None)
 
 
 def device(name):
