@@ -720,7 +720,7 @@ static inline __attribute__((always_inline)) uint32_t go_found_route(struct tm_t
 	return accept_plain(t, valid, r->count, checks);
 }
 
-TM_HOT uint32_t tm_unwind_unexpectedly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc) {
+TM_HOT TM_REALIGN uint32_t tm_unwind_unexpectedly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc) {
 	uintptr_t span = t->sps[valid - 1] - slot;
 	if (TM_UNLIKELY(t->truncated)) return TM_UNWIND_NOT_QUICK;
 	uint64_t route = tm_route_hash(t->routes, slot, pc, span);
