@@ -72,50 +72,78 @@ static void announce_ranks(struct tm_thread *t) {
 /* --- another malloc in front of ours --- */
 
 static const char *other_allocator; /* the object whose malloc the program calls instead of ours; NULL: ours is called */
+static const char *other_function, *other_functions_object; /* the same of another function of malloc's family, where malloc is ours */
 static bool looked_for_allocator;
+
+struct search {
+	const char *name;
+	void *found;
+};
 
 /* In the loader's order of search. Its own answer (dlsym) would be the program's mere entry for malloc, where a position-dependent program takes malloc's
  * address. */
-static int find_first_malloc(struct dl_phdr_info *info, size_t size, void *first) {
+static int find_first(struct dl_phdr_info *info, size_t size, void *search) {
 	struct tm_symbols symbols;
+	struct search *s = search;
 	(void)size;
 
-	if (tm_symbols_open(&symbols, info)) *(void **)first = tm_symbols_function(&symbols, "malloc");
-	return *(void **)first != NULL;
+	if (tm_symbols_open(&symbols, info)) s->found = tm_symbols_function(&symbols, s->name);
+	return s->found != NULL;
+}
+
+/* The object that has the function in front of ours; NULL: none. */
+static const char *who_is_in_front(const char *name) {
+	static char program[TM_PATH_MAX]; /* which the loader calls by its first argument, and a program may write anything there */
+	struct search s = { name, NULL };
+	struct dl_phdr_info info;
+
+	dl_iterate_phdr(find_first, &s);
+	if (!s.found || (uintptr_t)s.found - tm_guest.text_low < tm_guest.text_high - tm_guest.text_low) return NULL;
+	if (!tm_symbols_module(s.found, &info)) return "another object";
+	if (info.dlpi_name[0]) return info.dlpi_name;
+	return tm_program_path(program, sizeof program) ? program : "the program";
 }
 
 /* Once an image: its forked children know the answer, and must not ask the loader, whose lock another thread may have held when they
  * were born. */
 const char *tm_other_allocator(void) {
-	static char program[TM_PATH_MAX]; /* which the loader calls by its first argument, and a program may write anything there */
-	void *first = NULL;
-	struct dl_phdr_info info;
+	static const char *const others[] = { "calloc", "realloc", "free", "posix_memalign", "aligned_alloc", "memalign" };
 
 	if (looked_for_allocator || !tm_loader_enter()) return other_allocator;
 	looked_for_allocator = true;
 	tm_ours_begin();
-	dl_iterate_phdr(find_first_malloc, &first);
-	if (first && (uintptr_t)first - tm_guest.text_low >= tm_guest.text_high - tm_guest.text_low) {
-		other_allocator = tm_symbols_module(first, &info) ? info.dlpi_name : "another object";
-		if (!other_allocator[0]) other_allocator = tm_program_path(program, sizeof program) ? program : "the program";
+	other_allocator = who_is_in_front("malloc");
+	for (unsigned i = 0; i < sizeof others / sizeof *others && !other_allocator && !other_function; i++) {
+		other_functions_object = who_is_in_front(others[i]);
+		if (other_functions_object) other_function = others[i];
 	}
 	tm_ours_end();
 	tm_loader_leave();
 	return other_allocator;
 }
 
-static void note_other_allocator(struct tm_thread *t) {
-	static const char before[] = TM_NOTE_OTHER_MALLOC "\0the program's malloc is defined in ";
-	static const char after[] = ", in front of tidemark's: allocations through it are not in this trace";
-	char text[512];
-	size_t n;
+static size_t put(char *to, size_t at, size_t size, const char *text) {
+	size_t n = strnlen(text, size - at);
 
-	if (!tm_other_allocator()) return;
-	n = strnlen(other_allocator, sizeof text - sizeof before - sizeof after);
-	memcpy(text, before, sizeof before - 1);
-	memcpy(text + sizeof before - 1, other_allocator, n);
-	memcpy(text + sizeof before - 1 + n, after, sizeof after - 1);
-	tm_emit_control(t, TM_CTL_NOTE, 0, true, NULL, 0, text, sizeof before + sizeof after - 2 + n);
+	memcpy(to + at, text, n);
+	return at + n;
+}
+
+static void note_other_allocator(struct tm_thread *t) {
+	static const char kind[] = TM_NOTE_OTHER_MALLOC,
+			  after[] = ", in front of tidemark's: of what goes through it only what it passes on is in this trace";
+	const char *function = tm_other_allocator() ? "malloc" : other_function;
+	char text[512];
+	size_t n = sizeof kind, room = sizeof text - sizeof after;
+
+	if (!function) return;
+	memcpy(text, kind, sizeof kind);
+	n = put(text, n, room, "the program's ");
+	n = put(text, n, room, function);
+	n = put(text, n, room, " is defined in ");
+	n = put(text, n, room, other_allocator ? other_allocator : other_functions_object);
+	n = put(text, n, sizeof text, after);
+	tm_emit_control(t, TM_CTL_NOTE, 0, true, NULL, 0, text, n);
 }
 
 /* The first number in the target of a symbolic link; 0: there is none, or no such link. */

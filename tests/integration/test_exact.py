@@ -388,6 +388,20 @@ def audited(t):
 
 
 @test
+def own_realloc(t):
+    """A program that has just a realloc of its own: what is resized by it is not seen, and a note says so. Where all are ours there is none."""
+    with open(t.path("own.c"), "w", encoding="ascii") as file:
+        file.write("#include <stdlib.h>\nvoid *__libc_realloc(void *, size_t);\nvoid *realloc(void *p, size_t n) { return __libc_realloc(p, n); }\n"
+                   "int main(void) { for (int i = 0; i < 10; i++) free(realloc(malloc(3000), 9000)); return 0; }\n")
+    program = t.program(t.path("own.c"), name="own_realloc")
+    db = t.imported(t.same_as_bare([program]))
+    t.equal(db.rows("select text from note where kind = 'static-allocator'"),
+            [(f"the program's realloc is defined in {os.path.realpath(program)}, in front of tidemark's: of what goes through it only what it passes on is in this trace",)], "notes")
+    t.equal(db.value("select count(*) from allocation where size_bytes = 9000"), 0, "what is resized by it")
+    t.equal(t.imported(t.record([t.program("hello.c")], "--quiet")).value("select count(*) from note where kind = 'static-allocator'"), 0, "of another program")
+
+
+@test
 def own_allocator(t):
     """A note says that the program's own malloc is not seen, by the program's name and not by what it is called with."""
     program = t.program("own_malloc.c")
@@ -398,7 +412,7 @@ def own_allocator(t):
         db = t.imported(recording)
         t.equal(db.value("select count(*) from allocation a join process p on p.id = a.process_id where p.end_code = 3 and size_bytes = 40"), 0, "rows")
         t.equal(db.rows("select text from note where kind = 'static-allocator'"),
-                [(f"the program's malloc is defined in {os.path.realpath(program)}, in front of tidemark's: allocations through it are not in this trace",)],
+                [(f"the program's malloc is defined in {os.path.realpath(program)}, in front of tidemark's: of what goes through it only what it passes on is in this trace",)],
                 "notes")
         t.check("unrecorded   some allocations: " in recording.errors, f"the summary: {recording.errors}")
         warned = t.ask("check", db.path, "--max-leak=1G").errors
