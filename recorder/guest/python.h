@@ -87,6 +87,8 @@ struct tm_python {
 	uint16_t copy_index, copies; /* free-threaded: a frame's number of its copy of the bytecode, a code object's array of them; 0: none */
 	uintptr_t code_type;
 	void *(*this_thread)(void);    /* the calling thread's state, NULL: none */
+	const uintptr_t *
+		interpreters; /* from 3.15 on: 0 while there is none, and nothing is called, as the loader may not be done yet; to 3.14 NULL */
 	void *(*current_thread)(void); /* the state that runs; to 3.11 whichever thread it is of, */
 	void *const _Atomic *current;  /* and there is a word that has it; NULL: not known */
 	void *(*head)(void), *(*main)(void);

@@ -114,6 +114,7 @@ struct published {
 	uint8_t top, previous, code, instr, owner, copy_index, filename, qualname, table, first_line, bytecode, copies, type, bytes_size, bytes_data,
 		text_state, text_length, text_ascii;
 };
+#define INTERPRETERS_HEAD 5u /* the same in all of them */
 static const struct published published_313 = { 23, 29, 30, 31, 33, 0, 35, 37, 38, 39, 43, 0, 45, 65, 66, 68, 69, 70 };
 static const struct published published_314 = { 26, 32, 33, 34, 36, 38, 40, 42, 43, 44, 48, 49, 51, 75, 76, 78, 79, 80 };
 static const struct published published_315 = { 26, 40, 41, 42, 44, 46, 48, 50, 51, 52, 56, 57, 59, 87, 88, 90, 91, 92 };
@@ -144,6 +145,7 @@ static bool from_runtime(struct tm_python *p, uintptr_t runtime) {
 	p->text_state = (uint16_t)words[at->text_state];
 	p->text_length = (uint16_t)words[at->text_length];
 	p->text_ascii = (uint16_t)words[at->text_ascii];
+	p->interpreters = p->version >= 0x030f ? (const uintptr_t *)(runtime + words[INTERPRETERS_HEAD]) : NULL;
 	p->copy_index = words[2] && at->copies ? (uint16_t)words[at->copy_index] : 0;
 	p->copies = words[2] && at->copies ? (uint16_t)words[at->copies] : 0;
 	return true;

@@ -234,9 +234,9 @@ void tm_python_heap_found(struct tm_thread *t) {
 void tm_python_heap_poll(struct tm_thread *t) {
 	const struct tm_python_module *m = &tm_python.module;
 	void *(*this_thread)(void) = (void *(*)(void))m->symbols[TM_PYTHON_THIS_THREAD];
-	const void *state = this_thread();
+	const void *state = is_initialized() ? this_thread() : NULL;
 
-	if (!state || !tm_python.current_thread || tm_python.current_thread() != state || !is_initialized()) return;
+	if (!state || !tm_python.current_thread || tm_python.current_thread() != state) return;
 	if (!(atomic_fetch_and(&tm_python.state, ~TM_PYTHON_HEAP_PENDING) & TM_PYTHON_HEAP_PENDING)) return;
 	if (set(t) && !is_from_the_start)
 		tm_emit_note(t, "python-heap", "the heap python is recorded from here on: blocks that were there before are not in it");

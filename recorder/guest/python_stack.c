@@ -447,6 +447,7 @@ static inline bool has_its_codes(const struct tm_python *p, struct tm_python_thr
 
 static inline __attribute__((always_inline)) unsigned take(struct tm_thread *t, const struct tm_python *p, enum tm_python_frames kind) {
 	struct tm_python_thread *s = t->python;
+	if (p->interpreters && !*p->interpreters) return 0;
 	const void *state = p->this_thread();
 	uintptr_t top;
 	unsigned flags;

@@ -444,7 +444,7 @@ os._exit(0)
         for settings in ({"PYTHONMALLOC": value} for value in (every if python is pythons[-1] or t.long else some)):
             count, live, counted = python_blocks(t, python, text, settings)
             t.check(apart(live, plain[1]) <= 200, f"{python}, {settings}: live at the end, as without but for what hangs on addresses")
-            t.check(plain[0] <= count <= plain[0] + 200, f"{python}, {settings}: {count} blocks, {plain[0]} without")
+            t.check(plain[0] <= count <= plain[0] + 500, f"{python}, {settings}: {count} blocks, {plain[0]} without")
             t.check(counted is None or abs(counted) <= 10, f"{python}, {settings}: {counted} blocks more than Python counts itself")
         for settings, flags in (({}, ["-X", "dev"]), ({"PYTHONDEVMODE": "1", "PYTHONMALLOC": "malloc"}, [])):
             count, live, _ = python_blocks(t, python, text, settings, flags)
@@ -566,7 +566,7 @@ d = [bytes(900 + i) for i in range(500)]
             for options in ((), ("--stacks=off",), ("--sample=64k",)) if python is pythons[-1] else ((),):
                 count, live, _ = python_blocks(t, python, text, settings, options=options)
                 t.check(apart(live, plain[1]) <= 200, f"{python}, {settings} {options}: what is live at the end")
-                t.check(plain[0] <= count <= plain[0] + 200, f"{python}, {settings} {options}: {count} blocks, {plain[0]} without")
+                t.check(plain[0] <= count <= plain[0] + 500, f"{python}, {settings} {options}: {count} blocks, {plain[0]} without")
 
 
 main()
