@@ -29,7 +29,7 @@ TM_EXPORT tidemark_heap tidemark_api_heap_create_v1(const char *name, tidemark_h
 	if (!name || (!t && !tm_is_to_start())) return NULL;
 	number = tm_heap_number(name, n, "pool", parent_number, -1);
 	if (t) {
-		if (number) tm_heap_tell(t, number);
+		tm_heap_tell(t, number); /* of 0: notes that there was no room for it, if that is why */
 		tm_leave(t);
 	} /* a library's constructor may come before our own: its pool is told of with its first block */
 	return tm_heap_name(number);

@@ -240,7 +240,13 @@ static const void *heap_function_create(const char *name, const char *domain) {
 	const char *of = domain && *domain ? domain : name ? name : "";
 	size_t n = strnlen(of, sizeof heap - 4);
 	memcpy(heap + 4, of, n);
-	return tm_heap_name(tm_heap_number(heap, n + 4, "itt", TM_HEAP_NUMBER_MALLOC, -1));
+	uint32_t number = tm_heap_number(heap, n + 4, "itt", TM_HEAP_NUMBER_MALLOC, -1);
+	struct tm_thread *t = number ? NULL : tm_enter();
+	if (t) {
+		tm_heap_tell(t, number); /* notes why there is none */
+		tm_leave(t);
+	}
+	return tm_heap_name(number);
 }
 
 static struct tm_thread *enter_heap(const void *handle) {

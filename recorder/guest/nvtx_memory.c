@@ -120,7 +120,7 @@ static const void *heap_register(const void *domain, const struct heap_descripti
 	if (!t) return NULL;
 	range = range_of(d);
 	number = make_heap(d, range);
-	if (number) tm_heap_tell(t, number);
+	tm_heap_tell(t, number);
 	handle = range && range->addr ? range->addr : tm_heap_name(number);
 	if (number && handle && handle != tm_heap_name(number)) {
 		reset(t, handle); /* another was here, and nobody said that it went */
