@@ -46,9 +46,9 @@ SELECT process_id, heap, function, self_bytes, total_bytes, self_count, total_co
 
 -- @temporary: where are blocks freed before the thread's next allocation?
 SELECT process_id, heap, coalesce(function, module || iif(module_offset IS NULL, '', printf('+0x%x', module_offset))) AS function,
-       file, line, sum(count) AS count, sum(bytes) AS bytes,
-       round(1.0 * sum(count) / sum(allocations), 4) AS share
-FROM temporary GROUP BY 1, 2, 3, 4, 5 ORDER BY count DESC LIMIT 20;
+       file, line, sum(temporary) AS count, sum(temporary_bytes) AS bytes,
+       round(1.0 * sum(temporary) / sum(allocations), 4) AS share
+FROM site GROUP BY 1, 2, 3, 4, 5 HAVING sum(temporary) > 0 ORDER BY count DESC LIMIT 20;
 
 -- @same-size: where could a pool serve allocations of the same size again and again?
 SELECT process_id, heap, coalesce(function, module || iif(module_offset IS NULL, '', printf('+0x%x', module_offset))) AS function,
@@ -63,9 +63,10 @@ SELECT process_id, heap, coalesce(function, module || iif(module_offset IS NULL,
 FROM realloc_site ORDER BY longest_chain_count DESC LIMIT 20;
 
 -- @rounding: how much does the allocator give beyond what was asked for?
-SELECT process_id, heap, sum(slack_bytes) AS slack_bytes, sum(allocated_bytes) AS allocated_bytes,
-       round(1.0 * sum(slack_bytes) / sum(allocated_bytes), 4) AS slack_share
-FROM oversized_site GROUP BY process_id, heap ORDER BY slack_bytes DESC;
+-- Of the blocks whose room the allocator tells.
+SELECT t.process_id, h.name AS heap, sum(t.slack_bytes) AS slack_bytes, sum(t.allocated_bytes) AS allocated_bytes,
+       round(1.0 * sum(t.slack_bytes) / sum(t.allocated_bytes), 4) AS slack_share
+FROM site_total t JOIN heap h ON h.id = t.heap_id WHERE t.slack_bytes IS NOT NULL GROUP BY 1, 2 HAVING sum(t.slack_bytes) > 0 ORDER BY slack_bytes DESC;
 
 -- @sizes: how large are the blocks?
 SELECT process_id, heap, from_bytes, to_bytes, allocations, round(1.0 * allocations / sum(allocations) OVER (PARTITION BY process_id, heap), 4) AS share
