@@ -407,7 +407,7 @@ static int print_estimate_note(const struct tm_database *d, bool with_errors) {
 
 /* A bar goes with what the rows are sorted by. */
 static const char *share_column(const struct tm_options *o, const struct tm_listing *l) {
-	const char *sorted = o->sort ? o->sort + (*o->sort == '+' || *o->sort == '-') : NULL;
+	const char *sorted = o->sort ? sort_column(o) : NULL;
 	if (!l->share_column || !sorted) return l->share_column;
 	return tm_column_is_quantity(sorted) ? sorted : NULL;
 }
@@ -429,6 +429,9 @@ static int show(const struct tm_database *d, const struct tm_options *o, const s
 		.hidden = hidden,
 		.bar_column = l->bar_column,
 		.share_column = share_column(o, l),
+		.main_column = o->sort         ? sort_column(o)
+			       : l->bar_column ? l->bar_column
+					       : l->share_column,
 		.value_as = l->value_as,
 		.null_heap = l->null_heap,
 	};

@@ -26,6 +26,7 @@ struct tm_render_plan {
 	const char *bar_column;    /* a table draws a bar for this column; NULL: none */
 	double bar_full;           /* the value of a full bar */
 	const char *share_column;  /* a terminal that has room left gets a bar for this column, the highest shown being full; NULL: none */
+	const char *main_column;   /* what the rows are about, as what they are sorted by: a table leaves it out last; NULL: unknown */
 	const char *const *estimated; /* columns whose table cells are marked with ~, ends with NULL; may be NULL */
 	const char *null_heap;        /* what a table shows for heap NULL; NULL: "-" */
 	const char *named_by;         /* a table shows the column `value` as if it were named by this one; NULL: no */

@@ -50,6 +50,7 @@ struct table {
 	struct table_column *columns;
 	int count, stack_index, reason_index, share_index, module_index, offset_index, level_index, named_by_index,
 		estimated_index; /* the indexes are -1 for what the query lacks */
+	bool has_changes;
 	bool fits;               /* its lines must fit */
 	double share_full;       /* the highest value of the share's column */
 	double *shares;          /* of each row that is kept */
@@ -67,6 +68,10 @@ static bool is_listed(const char *const *list, const char *name) {
 		if (strcmp(*list, name) == 0) return true;
 	}
 	return false;
+}
+
+static bool is_change(const char *name) {
+	return strncmp(name, "change_", strlen("change_")) == 0;
 }
 
 static const char *show_signed_size(sqlite3_int64 bytes, char out[TM_UNIT_TEXT_MAX + 1]) {
@@ -150,6 +155,7 @@ static void plan_columns(struct table *t) {
 			continue;
 		}
 		add_column(t, i, name);
+		t->has_changes = t->has_changes || is_change(name);
 		if (strcmp(name, "file") != 0 || strcmp(next, "line") != 0) continue;
 		t->columns[t->count - 1].line_index = ++i;
 		t->columns[t->count - 1].name = "file:line";
@@ -364,7 +370,9 @@ static const char *const secondary[] = {
 	"change_allocations", "before_live_count", "after_live_count", "before_live_bytes", "after_live_bytes",
 	"before_peak_bytes", "after_peak_bytes", "change_peak_bytes", "before_retained_bytes", "after_retained_bytes",
 	"change_allocated_bytes", "mean_life_duration_ns", "near_peak_duration_ns", "end_kind", "end_ns",
-	"pid", "complete", "self_allocated_bytes", "calls",
+	"pid", "complete", "self_allocated_bytes", "calls", "pss_bytes",
+	"cgroup_bytes", "tool_bytes", "allowed_count", "measured_count", "suppressed",
+	"bytes_per_second", "freed_bytes", "allocated_bytes",
 	/* clang-format on */
 };
 
@@ -374,22 +382,36 @@ static struct table_column *column_of(struct table *t, const char *name) {
 	return NULL;
 }
 
-static struct table_column *expendable_column(struct table *t) {
-	for (int i = 0; t->plan->hidden && i < t->count; i++)
-		if (!t->columns[i].left_out && t->columns[i].is_empty) return &t->columns[i];
+/* What a list is about goes last: changes, or else the levels that it has; whose they are; and what it is sorted by. */
+static bool is_essential(const struct table *t, const char *name) {
+	static const char *const always[] = { "function", "name", "phase", "verdict", NULL }, *const levels[] = { "live_bytes", "gap_bytes",
+														  NULL };
+	if (is_change(name)) return true;
+	if (!t->plan->hidden) return false;
+	return (t->plan->main_column && strcmp(name, t->plan->main_column) == 0) || is_listed(always, name) ||
+	       (!t->has_changes && is_listed(levels, name));
+}
+
+/* The first one that is shown, but for what the list is sorted by; NULL: none. */
+static struct table_column *first_of(struct table *t, const char *const *names, size_t count) {
 	struct table_column *found = NULL;
-	for (size_t k = 0; !found && t->plan->hidden && k < sizeof expendable / sizeof *expendable; k++)
-		found = column_of(t, expendable[k]);
+	for (size_t k = 0; !found && t->plan->hidden && k < count; k++)
+		if (!t->plan->main_column || strcmp(names[k], t->plan->main_column) != 0) found = column_of(t, names[k]);
 	return found;
 }
 
+static struct table_column *expendable_column(struct table *t) {
+	for (int i = 0; t->plan->hidden && i < t->count; i++)
+		if (!t->columns[i].left_out && t->columns[i].is_empty) return &t->columns[i];
+	return first_of(t, expendable, sizeof expendable / sizeof *expendable);
+}
+
 static struct table_column *last_column(struct table *t) {
-	struct table_column *last = NULL, *found = NULL;
+	struct table_column *last = NULL, *found = first_of(t, secondary, sizeof secondary / sizeof *secondary);
 	int shown = 0;
-	for (size_t k = 0; !found && t->plan->hidden && k < sizeof secondary / sizeof *secondary; k++) found = column_of(t, secondary[k]);
 	for (int i = 0; i < t->count; i++) {
 		if (t->columns[i].left_out) continue;
-		if (!last || strncmp(t->columns[i].name, "change_", 7) != 0) last = &t->columns[i]; /* a change is what its list is about */
+		if (!last || !is_essential(t, t->columns[i].name) || is_essential(t, last->name)) last = &t->columns[i];
 		shown++;
 	}
 	return shown <= 1 ? NULL : found ? found : last;

@@ -135,6 +135,41 @@ def lines_fit(t):
 
 
 @test
+def what_a_list_is_about_stays_to_the_last(t):
+    """Two processes, so that there is a column more, whose numbers are wide; in 40 columns every list still has what it is asked for."""
+    trace = Trace(host="node")
+    for p in (1, 2):
+        trace.process(p, pid=100 + p, command=b"a_program")
+        trace.thread(p, process=p)
+        stack, name = trace.stack("main", trace.frame([("a_function_of_mine", "/some/where/file.cpp", 123)])), trace.string("a scope's name")
+        trace.sample(p, 1000, rss=1_234_567_890, tool_rss=1000, rss_heap=1_000_000, rss_arenas=1_000_000, rss_anonymous=1_000_000, rss_stacks=1_000_000,
+                     rss_files=1_000_000, rss_shared=1_000_000)
+        events = [step(1000, 1), scope("scope_push", 1001, name)]
+        for n in range(6):
+            events += [malloc(2000 + 10 * n, 0x100000 * (n + 1), 123_456 + n, stack), free(2001 + 10 * n, 0x100000 * (n + 1))]
+        events += [malloc(3000, 0x9000000, 1_234_567, stack, usable=1_300_000), scope("scope_end", 3001)]
+        trace.events(p, events)
+        trace.exit(p, 9000)
+    trace.end(1, 10000)
+    trace.save(t.path("kept.tmk"))
+    db = t.imported(t.path("kept.tmk"))
+    for command, kept in (("leaks --all", {"live_bytes", "function"}), ("temporary", {"count", "function"}), ("temporary --churn", {"function"}),
+                          ("temporary --oversized", {"slack_bytes", "function"}), ("temporary --histogram=size", {"from_bytes", "allocations"}),
+                          ("timeline --gap", {"ts_ns", "live_bytes", "gap_bytes"}), ("snapshot --at=end", {"live_bytes", "function"}),
+                          ("snapshot --scope=a scope's name", {"phase", "live_bytes"}), ("peak --sites", {"live_bytes", "function"}),
+                          ("scopes", {"name", "total_allocated_bytes"}), ("scopes --sort=retained_bytes", {"name", "retained_bytes"}),
+                          ("top --by=site", {"live_bytes", "function"}), ("top --by=site --sort=allocations", {"allocations", "function"}),
+                          ("top", {"heap", "live_bytes"}), ("check --max-peak=1KiB --max-allocations=1", {"budget", "process_id", "verdict"})):
+        words = re.split(" (?=--)", command)
+        text = t.run([t.tidemark, words[0], db.path, *words[1:]], env={"COLUMNS": "40", "LC_ALL": "C.UTF-8"}, status=3 if words[0] == "check" else 0).text
+        check_widths(t, text, 40, command)
+        gone = set(re.sub(r"(?s).*?columns? left out here:|\n\n.*", "", text).replace(",", "").split())
+        t.check(gone and not gone & kept, f"{command} leaves out {gone & kept}: {text}")
+    heaps = t.run([t.tidemark, "summary", db.path], env={"COLUMNS": "40"}, status=0).text.split("\n\nheaps\n")[1].split("\n\n")[0]
+    t.check("peak_bytes" not in heaps.split("left out here:")[1], f"the peak of each heap: {heaps}")
+
+
+@test
 def numbers_are_those_of_sql(t):
     """Rows of a page, from the first on, against SQL; names that are short enough are whole, others keep both their ends."""
     db = made(t)
