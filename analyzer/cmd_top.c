@@ -300,15 +300,23 @@ static bool see_who_writes(struct top *t) {
 	}
 }
 
-/* Answers of the process that reads module files. */
-static void wait_for_names(struct top *t) {
-	uint64_t until = now_ms() + NAMES_MS;
-	while (tm_live_names_waiting(&t->names) && now_ms() < until && tm_screen_wait(&t->screen, 10)) tm_live_names_talk(&t->names);
-}
-
 static int take_rows(struct top *t) {
 	if (tm_live_rows_take(&t->d, &t->live, &t->names) == 0) return 0;
 	return tm_fail("cannot follow '%s': out of memory", t->source.shown);
+}
+
+/* With the answers of the process that reads module files: where one says that a frame is an allocator's, the next one is asked for. */
+static int take_named_rows(struct top *t) {
+	uint64_t until = now_ms() + NAMES_MS;
+	int status = take_rows(t);
+	while (!status && tm_live_names_waiting(&t->names)) {
+		while (tm_live_names_waiting(&t->names) && now_ms() < until && tm_screen_wait(&t->screen, 10))
+			tm_live_names_talk(&t->names);
+		bool gives_up = tm_live_names_waiting(&t->names);
+		status = take_rows(t);
+		if (gives_up) break;
+	}
+	return status;
 }
 
 /* The trace is written about once a second: looks in between show the rates of what it told last. Where it is silent for longer, nothing
@@ -421,11 +429,7 @@ static int look(struct top *t) {
 		t->screen.key_pressed = 0;
 		if (!see_who_writes(t)) return TM_EXIT_FAILED;
 		mind_silence(t);
-		if ((status = take_rows(t))) return status;
-		if (!t->looks) {
-			wait_for_names(t);
-			if ((status = take_rows(t))) return status;
-		}
+		if ((status = t->looks ? take_rows(t) : take_named_rows(t))) return status;
 		if (t->screen.is_on) status = put_screen(t);
 		else if (!(status = check_names(t))) status = put_look(t);
 		if (due) {

@@ -111,10 +111,19 @@ static bool take_function(struct tm_live_name *name, struct tm_text function, st
 	return false;
 }
 
+/* Of a frame that nobody knows the name of, its module may: as an import has it. */
+static enum tm_name_state nameless(const struct tm_live_names *n, uint32_t frame) {
+	const struct tm_catalog *c = &n->live->catalog;
+	const struct tm_catalog_frame *f = &c->frames.items[frame - 1];
+	bool is_native = f->kind == TM_FRAME_NATIVE && f->module;
+	return is_native && tm_is_wrapper_module(c->modules.items[f->module - 1].path) ? TM_NAME_WRAPPER : TM_NAME_UNKNOWN;
+}
+
 static void take_answer(struct tm_live_names *n, struct tm_cursor *c) {
 	if (n->answered == n->asked.count) return;
-	struct tm_live_name *name = &n->names.items[n->asked.items[n->answered++] - 1];
-	name->state = TM_NAME_UNKNOWN;
+	uint32_t frame = n->asked.items[n->answered++];
+	struct tm_live_name *name = &n->names.items[frame - 1];
+	name->state = nameless(n, frame);
 	while (c->p < c->end && !c->bad) {
 		struct tm_text function = tm_get_string(c), file = tm_get_string(c);
 		uint64_t line = tm_get_varint(c);
@@ -193,7 +202,7 @@ static const struct tm_live_name *name_of(struct tm_live_names *n, uint32_t fram
 	const struct tm_catalog_frame *f = &n->live->catalog.frames.items[frame - 1];
 	bool early = f->kind == TM_FRAME_NATIVE && !f->module; /* its module may be told later */
 	if (name->state == TM_NAME_NEW && !take_own_name(n, name, frame) && !early)
-		name->state = put_request(n, frame) ? TM_NAME_ASKED : TM_NAME_UNKNOWN;
+		name->state = put_request(n, frame) ? TM_NAME_ASKED : nameless(n, frame);
 	return name;
 }
 
@@ -222,8 +231,11 @@ bool tm_live_site(struct tm_live_names *n, uint32_t node, uint32_t *frame, const
 	for (unsigned i = 0; i < OUTWARD_MAX; i++) {
 		*frame = c->nodes.items[at - 1].frame;
 		*name = name_of(n, *frame);
-		if ((*name)->state != TM_NAME_WRAPPER || !c->nodes.items[at - 1].parent) return true;
+		if ((*name)->state != TM_NAME_WRAPPER) return true;
 		at = c->nodes.items[at - 1].parent;
+		if (!at) break;
 	}
+	*frame = c->nodes.items[node - 1].frame; /* of wrappers alone the innermost, as an import has it */
+	*name = name_of(n, *frame);
 	return true;
 }

@@ -2,7 +2,8 @@
  *
  * Flow:     live_rows.c (frames of what is shown) -> here -> `tidemark-record names-lookup`, a process that reads module files -> live_rows.c
  * Idea:     only what is shown is looked up, and by whoever looks: it costs the recording nothing. A frame's site is its innermost function that is
- *           not an allocator's wrapper; a frame of wrappers alone sends its caller further out.
+ *           not an allocator's wrapper; a frame of wrappers alone sends its caller further out, and so does one without a name in a
+ *           module of wrappers.
  * Owns:     the process and the answers. It ends with us.
  * Blocks:   never: what is not answered yet has no name yet.
  * Fails:    without tidemark-record, or once it has died, frames stay without names.

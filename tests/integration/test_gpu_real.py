@@ -2,7 +2,9 @@
 
 Method: tests/gpu/real_figures.py, the same comparison that `make check-gpu` makes on the machine with the device.
 """
+import csv
 import glob
+import io
 import json
 import os
 import sqlite3
@@ -24,6 +26,19 @@ def traces_of_real_gpus(t):
             figures = json.load(file)
         db = sqlite3.connect(t.imported(path, options=("--quiet",)).path)
         t.equal(real_figures.differences(figures["kind"], db, figures), [], path)
+
+
+@test
+def top_has_the_call_sites_of_an_import(t):
+    """Functions of NVIDIA's libraries without a name are the allocator's own, whether a trace or a database is shown: their callers are the sites."""
+    def sites(source):
+        rows = csv.DictReader(io.StringIO(t.run([t.tidemark, "top", source, "--by=site", "--format=csv", "--limit=0"], status=0).text))
+        return sorted((row["heap"], row["function"], row["module"], row["module_offset"]) for row in rows if "/libcu" in row["module"])
+    for name in ("calls-pools", "streams", "training-expandable"):
+        path = os.path.join(ROOT, f"fixtures/gpu-real/{name}.tmk")
+        wanted = sites(t.imported(path, options=("--quiet",)).path)
+        t.check(name == "streams" or wanted, f"{name}: sites")
+        t.equal(sites(path), wanted, name)
 
 
 @test
