@@ -191,8 +191,11 @@ static double judge_one(struct tm_leak_verdict *v, const struct words *w) {
 }
 
 static double judge_warm_up(const struct tm_leak_facts *f, struct tm_leak_verdict *v, const struct words *w) {
-	snprintf(v->reason, sizeof v->reason, "allocated before step %llu, as warm-up, and nothing was added since: %s in %s %s",
-		 (unsigned long long)f->warm_up_steps + 1, w->bytes, w->live, w->noun);
+	/* Counted: what the program calls its steps is another matter. */
+	char steps[40] = "first step";
+	if (f->warm_up_steps > 1) snprintf(steps, sizeof steps, "first %llu steps", (unsigned long long)f->warm_up_steps);
+	snprintf(v->reason, sizeof v->reason, "allocated by the end of the %s, as warm-up, and nothing was added since: %s in %s %s", steps,
+		 w->bytes, w->live, w->noun);
 	return ONE_BLOCK / 2;
 }
 
