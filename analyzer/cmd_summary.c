@@ -53,7 +53,7 @@ static const struct tm_listing recordings = {
 	.columns = "command, host, job, events, file_bytes,\n"
 		   "  (SELECT max(p.end_ns) - min(p.start_ns) FROM process AS p WHERE p.trace_id = trace.id) AS duration_ns,\n"
 		   "  nullif(sample_bytes, 0) AS sample_bytes,\n"
-		   "  CASE complete WHEN 1 THEN 'yes' ELSE 'no' END AS complete, cut_reason AS why",
+		   "  " TM_IS_COMPLETE " AS complete, cut_reason AS why",
 	.source = "trace",
 	.order = "id",
 	.process = "",

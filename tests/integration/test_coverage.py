@@ -21,9 +21,11 @@ def verdicts(t, db, status, *budgets):
 
 
 def is_complete(t, trace, database, wanted):
-    """The trace says the same as the database that was made of it."""
+    """The trace says the same as the database that was made of it, and as its summary."""
     said = [re.search(r"complete +(\w+)", t.ask("info", path, status=0).text)[1] for path in (trace, database)]
-    t.equal(said, [wanted] * 2, f"complete, by the trace {trace} and by its database")
+    head, row = t.ask("summary", database, status=0).text.splitlines()[1:3]
+    column = re.search(r"\bcomplete\b", head).start()
+    t.equal([*said, row[column:].split()[0]], [wanted] * 3, f"complete, by the trace {trace}, by its database and by its summary")
 
 
 def page_says(t, db, wanted, unwanted):
