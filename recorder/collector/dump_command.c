@@ -40,7 +40,7 @@ static const char help[] = "usage: tidemark-record dump --pid=PID [-o FILE]\n\n"
 			   "      --pid=PID       the process\n"
 			   "  -o, --output=FILE   give the dump this name (on the same file system); an\n"
 			   "                      existing file is not overwritten\n"
-			   "      --help          show this\n\n"
+			   "  -h, --help          show this\n\n"
 			   "Exit status: 0 done, 1 failed, 2 usage.\n";
 
 static int fail(long pid, const char *why) {

@@ -62,7 +62,7 @@ static const char help[] = "usage: tidemark-record names TRACE [options]\n\n"
 			   "      --again         look up every address again; what is found replaces the\n"
 			   "                      old name\n"
 			   "  -q, --quiet         say nothing but errors\n"
-			   "      --help          show this\n\n"
+			   "  -h, --help          show this\n\n"
 			   "A file whose build-id differs from the one that was recorded is never used. A\n"
 			   "trace that is cut stays cut: its sound part is named. One that a recorder is\n"
 			   "still writing is not replaced, but may be named into another file.\n\n"
@@ -80,7 +80,7 @@ static int misuse(const char *what, const char *text) {
 	return USAGE;
 }
 
-enum option_code { OPTION_DEBUG_DIR = 256, OPTION_DEBUGINFOD, OPTION_AGAIN, OPTION_FORCE, OPTION_HELP };
+enum option_code { OPTION_DEBUG_DIR = 256, OPTION_DEBUGINFOD, OPTION_AGAIN, OPTION_FORCE };
 
 static const struct option options[] = {
 	{ "output", required_argument, NULL, 'o' },
@@ -89,7 +89,7 @@ static const struct option options[] = {
 	{ "again", no_argument, NULL, OPTION_AGAIN },
 	{ "force", no_argument, NULL, OPTION_FORCE },
 	{ "quiet", no_argument, NULL, 'q' },
-	{ "help", no_argument, NULL, OPTION_HELP },
+	{ "help", no_argument, NULL, 'h' },
 	{ 0 },
 };
 
@@ -104,7 +104,7 @@ static int parse(struct command *c, int argc, char **argv) {
 	optind = 0; /* start anew, whatever was parsed before */
 	opterr = 0;
 	/* The leading - gives operands as values of 1 where they stand: with POSIXLY_CORRECT nothing behind the first one would be an option. */
-	for (int taken; (taken = getopt_long(argc, argv, "-:o:q", options, NULL)) != -1;) {
+	for (int taken; (taken = getopt_long(argc, argv, "-:o:qh", options, NULL)) != -1;) {
 		switch (taken) {
 		case 1:
 			if (take_trace(c, optarg)) return USAGE;
@@ -115,7 +115,7 @@ static int parse(struct command *c, int argc, char **argv) {
 		case OPTION_DEBUGINFOD: c->debuginfod = true; break;
 		case OPTION_AGAIN: c->again = true; break;
 		case OPTION_FORCE: c->force = true; break;
-		case OPTION_HELP: fputs(help, stdout); return -1;
+		case 'h': fputs(help, stdout); return -1;
 		case ':': return misuse("option needs a value:", argv[optind - 1]);
 		default: return misuse("unknown option", argv[optind - 1]);
 		}

@@ -240,6 +240,14 @@ def figures_come_before_bars(t):
 
 
 @test
+def a_letter_asks_for_help_too(t):
+    verbs = re.findall(r"^  ([a-z]+) +[a-z].*", t.run([t.tidemark, "--help"], env={"COLUMNS": ""}, status=0).text.split("examples:")[0], re.M)
+    t.check({"record", "names", "dump", "import", "top"} <= set(verbs), f"verbs: {verbs}")
+    for words in ([t.tidemark], *([t.tidemark, verb] for verb in verbs), [t.recorder], [t.recorder, "names"], [t.recorder, "dump"]):
+        t.equal(t.run([*words, "-h"], status=0).text, t.run([*words, "--help"], status=0).text, f"-h of {words}")
+
+
+@test
 def help_fits(t):
     """Help is as wide as the terminal, but for words that are wider, and commands to be copied, which are of 80 columns at most; its words are those of a pipe, where its lines are as written."""
     verbs = re.findall(r"^  ([a-z]+) +[a-z].*", t.run([t.tidemark, "--help"], env={"COLUMNS": ""}, status=0).text.split("examples:")[0], re.M)
