@@ -17,9 +17,10 @@ static const struct tm_usage usage = {
 	.operands = "DB|TRACE",
 	.description =
 		"Shows live bytes over time (view memory_timeline): of each of some 2,000 stretches the lowest, highest and last. JSON,\n"
-		"CSV, --sql and tables with --sort or --limit=0 have every stored row, heap null being the whole process; a table shows\n"
-		"the whole process, or the heap that --heap names, and where that has more than 40 rows (--limit=N: N) as many stretches\n"
-		"of time, each by its highest value; without host memory the tensors, or the heap, of the device that held most.\n"
+		"CSV and --sql have every stored row, heap null being the whole process. A table has those of the whole process, or of\n"
+		"the heap that --heap names: with --sort or --limit=0 all; else, where there are more than 40 (--limit=N: N), as many\n"
+		"stretches of time, each by its highest value. Without host memory it has the tensors, or the heap, of the device that\n"
+		"held most.\n"
 		"--gap shows resident memory against live bytes instead, split into mapped files, stacks, shared memory, what allocators\n"
 		"keep and the unknown; --jumps where that gap changed most.\n",
 	.examples = "tidemark timeline run.db\n"

@@ -775,6 +775,11 @@ def a_stretch_has_the_highest_level_that_it_has(t):
     most = max(r[2] for r in rows if r[0] == "malloc")
     t.equal(len(high), 3, "sorted rows")
     t.equal(ask(t, db, "timeline", "--heap=malloc", "--sort=live_bytes", "--limit=1")[0]["live_bytes"], most, "the first of the sorted rows")
+    # As the help says: a table with all rows is of the whole process alone, or of the heap that was chosen; JSON has the heaps, too.
+    t.check("A table has those of the whole process, or of the heap that --heap names" in " ".join(t.run([t.tidemark, "timeline", "--help"], status=0).text.split()), "help")
+    for options, wanted in ((("--limit=0",), None), (("--limit=0", "--heap=malloc"), "malloc"), (("--sort=ts_ns", "--limit=100000"), None)):
+        t.equal(len(t.ask("timeline", db, *options).text.splitlines()) - 1, sum(r[0] == wanted for r in rows), f"rows of a table: {options}")
+    t.equal(len(ask(t, db, "timeline")), len(rows), "rows of JSON")
 
 
 main()
