@@ -41,14 +41,26 @@ static size_t begin_line(struct tm_bytes *out, size_t indent) {
 	return indent;
 }
 
+/* One word; where it is wider than a line its alternatives go on in the next one: --by=stack|site| */
+static size_t put_word(struct tm_bytes *out, const char *text, size_t n, size_t used, size_t indent, size_t width) {
+	for (size_t piece; used + n > width; text += piece, n -= piece) {
+		piece = used < width ? width - used : 0;
+		while (piece && text[piece - 1] != '|') piece--;
+		if (!piece) break;
+		tm_put_raw(out, text, piece);
+		used = begin_line(out, indent < BELOW ? BELOW : indent);
+	}
+	tm_put_raw(out, text, n);
+	return used + n;
+}
+
 /* `used`: of the line that the words go on in; returns that of their last one. */
 static size_t put_words(struct tm_bytes *out, const char *text, const char *end, size_t used, size_t indent, size_t width) {
 	for (size_t n; text < end; text += n + strspn(text + n, " ")) {
 		n = strcspn(text, " \n");
 		if (used > indent && used + 1 + n > width) used = begin_line(out, indent);
 		else if (used > indent) tm_put_format(out, " ");
-		used += n + (used > indent);
-		tm_put_raw(out, text, n);
+		used = put_word(out, text, n, used + (used > indent), indent, width);
 	}
 	return used;
 }
