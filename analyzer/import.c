@@ -268,6 +268,19 @@ static bool is_damaged_database(const char *path) {
 	return is_damaged;
 }
 
+/* What was imported before, perhaps by another version; false: it is something else. */
+static bool is_imported(struct tm_import_source *s) {
+	int version = tm_is_tidemark_database(s->path);
+	if (version == TM_SCHEMA_VERSION)
+		snprintf(s->error, sizeof s->error,
+			 "it is an imported database already ('tidemark summary' and the other commands read it as it is)");
+	else if (version > 0)
+		snprintf(s->error, sizeof s->error,
+			 "it is a database of schema version %d, which this tidemark does not read (it reads %d): import its trace again",
+			 version, TM_SCHEMA_VERSION);
+	return version > 0;
+}
+
 /* Sees that it can be read; another tool's recording is translated. 0 or -1 with s->error set. */
 static int open_source(struct tm_import_source *s, const char *database) {
 	struct tm_reader r;
@@ -276,10 +289,7 @@ static int open_source(struct tm_import_source *s, const char *database) {
 	tm_reader_release(&r);
 	enum tm_foreign_kind kind = rc < 0 ? tm_foreign_recognise(s->path, why, sizeof why) : TM_FOREIGN_NONE;
 	if (*why && r.file_bytes) snprintf(s->error, sizeof s->error, "%s", why); /* of what is no regular file the reader says more */
-	else if (rc < 0 && tm_is_tidemark_database(s->path) > 0)
-		snprintf(s->error, sizeof s->error,
-			 "it is an imported database already ('tidemark summary' and the other commands read it as it is)");
-	else if (rc < 0 && kind == TM_FOREIGN_NONE && is_damaged_database(s->path))
+	else if (rc < 0 && !is_imported(s) && kind == TM_FOREIGN_NONE && is_damaged_database(s->path))
 		snprintf(s->error, sizeof s->error, "it is an SQLite file, and damaged or cut: %s", sqlite3_errstr(SQLITE_CORRUPT));
 	if (kind == TM_FOREIGN_NONE) return rc;
 	s->foreign = calloc(1, sizeof *s->foreign);

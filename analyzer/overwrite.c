@@ -33,6 +33,7 @@ int tm_is_tidemark_database(const char *path) {
 	const char *query = "SELECT value FROM meta WHERE key = 'schema_version'";
 	int is_ours = tm_journal_open(path, &handle, 0) == SQLITE_OK &&
 		      sqlite3_prepare_v2(handle, query, -1, &statement, NULL) == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW;
+	if (is_ours && sqlite3_column_int(statement, 0) > 1) is_ours = sqlite3_column_int(statement, 0);
 	if (!is_ours && sqlite3_errcode(handle) == SQLITE_BUSY) is_ours = -1;
 	sqlite3_finalize(statement);
 	sqlite3_close(handle);

@@ -16,7 +16,7 @@ bool tm_is_same_file(const char *a, const char *b);
 /* A regular file, or a link to one, that holds nothing. */
 bool tm_is_empty_file(const char *path);
 
-/* 1: a database that tidemark made, of any version; 0: none; -1: nobody can say, for another process has it locked. */
+/* Above 0: a database that tidemark made, and its schema version; 0: none; -1: nobody can say, for another process has it locked. */
 int tm_is_tidemark_database(const char *path);
 
 /* The path where a file that is written to `path` comes to lie: the end of its symbolic links, there or not. To be freed; NULL: errno says why. */

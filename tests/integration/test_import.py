@@ -710,6 +710,15 @@ def directory_and_refusals(t):
     made = t.ask("import", t.path("traces/tidemark.db"), "-o", t.path("x.db"), status=1)
     t.equal(made.errors, f"tidemark: cannot import '{t.path('traces/tidemark.db')}': it is an imported database already ('tidemark summary' and the other"
             " commands read it as it is)\n", "what was imported already")
+    with sqlite3.connect(t.path("traces/tidemark.db")) as db:
+        current = int(db.execute("select value from meta where key = 'schema_version'").fetchone()[0])
+        for version in (current - 1, current + 1):
+            db.execute("update meta set value = ? where key = 'schema_version'", (version,))
+            db.commit()
+            made = t.ask("import", t.path("traces/tidemark.db"), "-o", t.path("x.db"), status=1)
+            t.equal(made.errors, f"tidemark: cannot import '{t.path('traces/tidemark.db')}': it is a database of schema version {version}, which this tidemark"
+                    f" does not read (it reads {current}): import its trace again\n", "what another version imported")
+    db.close()
     open(t.path("empty.tmk"), "w", encoding="ascii").close()
     t.check("the file is empty" in t.ask("import", t.path("empty.tmk"), status=1).errors, "an empty file")
     t.ask("import", t.path("traces"), "-o", t.path("no/such/place.db"), status=1)
