@@ -77,7 +77,8 @@ static const char database_facts[] = "WITH fact(place, id, n, topic, name, value
 	COUNTS(X)
 #undef X
 		"  UNION ALL SELECT 4, 0, 0, 'lost', kind, \n"
-		"      printf('count %d, bytes %s: %s', sum(count), coalesce(sum(bytes), 'unknown'), reason)\n"
+		"      printf('count %d%s: %s', sum(count), CASE WHEN kind NOT IN (" TM_LOSSES_OF_NO_EVENT ")\n"
+		"        THEN ', bytes ' || coalesce(sum(bytes), 'unknown') ELSE '' END, reason)\n"
 		"    FROM loss GROUP BY kind, reason\n"
 		"  UNION ALL SELECT 4, 1, 0, 'not known', kind, CASE WHEN count(*) = 1\n"
 		"      THEN printf('process %d from %.6f s to ', process_id, start_ns / 1e9)\n"

@@ -13,6 +13,7 @@
 #include "schema/events.h"
 #include "schema/kinds.h"
 #include "schema/records.h"
+#include "coverage.h"
 #include "foreign.h"
 #include "reader.h"
 #include "talk.h"
@@ -52,11 +53,14 @@ static void add_number(struct facts *f, const char *topic, const char *name, uin
 	sqlite3_reset(f->insert);
 }
 
+/* In the words of a database. */
 static void add_loss(struct facts *f, struct tm_cursor *body) {
 	struct tm_loss loss = tm_get_loss(body);
-	char bytes[24] = "unknown";
-	if (tm_loss_has_bytes(loss.kind)) snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)loss.bytes);
-	char *text = sqlite3_mprintf("count %llu, bytes %s: %.*s", loss.count, bytes, (int)loss.reason.size, loss.reason.data);
+	char bytes[32] = ", bytes unknown", kind[32];
+	snprintf(kind, sizeof kind, "'%.*s'", loss.kind.size < 29 ? (int)loss.kind.size : 29, loss.kind.data);
+	if (strstr(TM_LOSSES_OF_NO_EVENT, kind)) *bytes = 0;
+	else if (tm_loss_has_bytes(loss.kind)) snprintf(bytes, sizeof bytes, ", bytes %llu", (unsigned long long)loss.bytes);
+	char *text = sqlite3_mprintf("count %llu%s: %.*s", loss.count, bytes, (int)loss.reason.size, loss.reason.data);
 	if (!body->bad && text) add_text(f, "lost", loss.kind, tm_text_of(text));
 	sqlite3_free(text);
 }

@@ -764,6 +764,9 @@ def check_of_what_was_lost(t):
     db = seven_blocks(t, "lossy.tmk", (1, 1, 70, "ring-full", 5, 40, "the ring was full"), (1, 1, 70, "records", 1000, 0, "scopes"))
     judged(t, db, (("--max-peak=55", 1), ("--max-peak=56", 1), ("--max-peak=95", 1), ("--max-peak=96", 0), ("--max-leak=95", 1), ("--max-leak=96", 0),
                    ("--max-allocations=6", 3), ("--max-allocations=11", 1), ("--max-allocations=12", 0)))
+    for file in (t.path("lossy.tmk"), db.path):  # a scope has no bytes, and so neither a number of them nor an unknown one
+        text = t.ask("info", file).text
+        t.check("count 5, bytes 40: the ring was full" in text and "count 1000: scopes" in text, f"info of {file}: {text}")
 
 
 @test
