@@ -250,6 +250,9 @@ def more_pools_than_there_is_room_for(t):
         db = t.imported(limits(t, name))
         t.equal(db.row("select count(*), sum(size_bytes) from allocation a join heap h on h.id = a.heap_id where h.kind = 'pool'"), (512, 5120), "blocks")
         t.check("too-many-heaps" in t.ask("info", db.path).text, f"{name}: info says so")
+    for heaps in (100, 600):
+        recording = t.record([t.program("annotated.c", "-ldl"), "itt", str(heaps)])
+        t.equal("too-many-heaps" in t.ask("info", recording.trace).text, heaps == 600, f"{heaps} heaps of ITT")
 
 
 @test
