@@ -53,7 +53,6 @@ struct process {
 	size_t own_count, own_capacity, own_last; /* own_last: asked for last */
 	struct table blocks;
 	struct tm_disjoint ranges; /* mapped */
-	bool took_file;            /* what was unmapped last, or is moved by an mremap, begins with a mapped file */
 	struct tm_tally_watch *watches;
 	size_t watch_count, watch_capacity;
 	uint64_t last_ns;
@@ -62,16 +61,19 @@ struct process {
 
 enum step { STEP_ALLOCATED, STEP_FREED, STEP_MAPPED, STEP_UNMAPPED, STEP_BASELINE, STEP_RESET_PEAK, STEP_STOPPED };
 
-struct item { /* a step of an event: a realloc has two at the same time */
+struct item { /* a step of an event: a realloc gives back before the call and has the new block behind it, and so does an mremap */
 	uint64_t ns, addr, size; /* STEP_FREED: size is the time before the call */
-	uint64_t number;         /* STEP_ALLOCATED: as in struct entry; STEP_UNMAPPED: the time before the call */
-	uint32_t heap;           /* id of an explicit one, 0: malloc; STEP_MAPPED: enum tm_op; STEP_RESET_PEAK: enum tm_tally_default in addr, too */
+	uint64_t number; /* STEP_ALLOCATED: as in struct entry; STEP_FREED: is of a realloc; STEP_UNMAPPED: the time before the call;
+			  * STEP_MAPPED: what an mremap moves begins with a mapped file */
+	uint32_t heap;   /* id of an explicit one, 0: malloc; STEP_MAPPED, STEP_UNMAPPED: enum tm_op; STEP_RESET_PEAK: enum tm_tally_default
+			  * in addr, too */
 	enum step step;
 };
 
 struct source { /* what waits of a thread, oldest first */
 	struct item *items;
 	size_t at, count, capacity;
+	uint64_t last_ns; /* of its last event */
 	uint32_t process;
 };
 
@@ -416,28 +418,30 @@ static void range_remove(struct process *p, const struct range *r) {
 	p->result.live_blocks--;
 }
 
-/* By a call that began at begin_ns: what is younger was mapped by another thread before the call was over, where it had made room. */
-static void unmapped(struct process *p, uint64_t low, uint64_t bytes, uint64_t begin_ns) {
+/* By a call that began at begin_ns: what is younger was mapped by another thread before the call was over, where it had made room. True: it begins with a
+ * mapped file. */
+static bool unmapped(struct process *p, uint64_t low, uint64_t bytes, uint64_t begin_ns) {
 	uint64_t high = low + bytes < low ? UINT64_MAX : low + bytes, from = low;
 	const struct range *found = tm_disjoint_above(&p->ranges, sizeof *found, from);
-	p->took_file = !bytes && found && found->low <= low && found->is_file; /* left as it is by an mremap */
+	bool is_file = !bytes && found && found->low <= low && found->is_file; /* left as it is by an mremap */
 	for (bool first = true; bytes && found && found->low < high; found = tm_disjoint_above(&p->ranges, sizeof *found, from)) {
 		struct range old = *found;
 		from = old.high;
 		if (old.ns > begin_ns) continue;
-		if (first) p->took_file = old.is_file;
+		if (first) is_file = old.is_file;
 		first = false;
 		range_remove(p, &old);
 		if (old.low < low) range_insert_part(p, old, old.low, low);
 		if (old.high > high) range_insert_part(p, old, high, old.high);
 		p->maps[old.is_file].frees++;
 	}
+	return is_file;
 }
 
 static void mapped(struct process *p, const struct item *i) {
 	uint64_t bytes = i->size + tm_op_spare(i->heap, i->size, TM_SHM_PAGE);
 	uint64_t high = i->addr + bytes < i->addr ? UINT64_MAX : i->addr + bytes;
-	bool is_file = i->heap == TM_OP_MREMAP ? p->took_file : i->heap == TM_OP_MMAP_FILE;
+	bool is_file = i->heap == TM_OP_MREMAP ? i->number : i->heap == TM_OP_MMAP_FILE;
 	unmapped(p, i->addr, bytes, UINT64_MAX);
 	if (high > i->addr) range_insert(p, (struct range){ high, i->addr, i->addr + i->size, i->ns, is_file });
 	p->maps[is_file].allocations++;
@@ -473,12 +477,22 @@ static void reset_peak(struct process *p, const struct item *i) {
 	h->peak_since_reset_bytes = h->live_bytes;
 }
 
-static inline void replay(const struct tm_tally *t, struct process *p, const struct item *i) {
+/* The two steps of a realloc are one change, and so are those of an mremap, however long the call takes. */
+static inline bool is_half(const struct item *i) {
+	return (i->step == STEP_FREED && i->number) || (i->step == STEP_UNMAPPED && i->heap == TM_OP_MREMAP);
+}
+
+/* Behind a half lies the other one. */
+static inline void replay(const struct tm_tally *t, struct process *p, struct item *i) {
+	bool is_file;
 	switch (i->step) {
 	case STEP_ALLOCATED: block_allocated(t, p, i->heap, i->addr, i->size, i->ns, i->number); break;
 	case STEP_FREED: block_freed(t, p, i->heap, i->addr, i->size, NULL); break;
 	case STEP_MAPPED: mapped(p, i); break;
-	case STEP_UNMAPPED: unmapped(p, i->addr, i->size, i->number); break;
+	case STEP_UNMAPPED:
+		is_file = unmapped(p, i->addr, i->size, i->number);
+		if (is_half(i)) i[1].number = is_file;
+		break;
 	case STEP_BASELINE: baseline(p); break;
 	case STEP_RESET_PEAK: reset_peak(p, i); break;
 	case STEP_STOPPED: p->result.was_stopped = true; break;
@@ -510,10 +524,16 @@ static inline uint64_t numbered(struct tm_tally_segment *segment) {
 	return segment ? segment->next++ : 0;
 }
 
+/* What a call gives back is gone when it begins, but not before what a signal handler of its thread did inside of it: the items of a thread are in order. */
+static inline uint64_t given_back_ns(const struct tm_event *e, uint64_t previous_ns) {
+	return e->begin_ns < previous_ns ? previous_ns : e->begin_ns;
+}
+
 /* The steps of the rarer classes; returns the end. */
-static struct item *put_steps(struct item *to, const struct tm_event *e) {
+static struct item *put_steps(struct item *to, const struct tm_event *e, uint64_t previous_ns) {
 	unsigned class = TM_OP_CLASS(e->op);
-	if (class == TM_CLASS_UNMAP || class == TM_CLASS_REMAP) *to++ = (struct item){ e->time_ns, e->old, e->old_size, e->begin_ns, 0, STEP_UNMAPPED };
+	if (class == TM_CLASS_UNMAP || class == TM_CLASS_REMAP)
+		*to++ = (struct item){ given_back_ns(e, previous_ns), e->old, e->old_size, e->begin_ns, e->op, STEP_UNMAPPED };
 	if (class == TM_CLASS_MAP || class == TM_CLASS_REMAP)
 		*to++ = (struct item){ e->time_ns, e->addr, e->size, 0, e->op, STEP_MAPPED };
 	if (e->op == TM_OP_BASELINE) *to++ = (struct item){ .ns = e->time_ns, .step = STEP_BASELINE };
@@ -582,8 +602,8 @@ static struct tm_event *replay_at_once(struct tm_tally *t, struct process *p, st
 			e->old_size = block_freed(t, p, e->heap, e->old, e->begin_ns, segment);
 			block_allocated(t, p, e->heap, e->addr, e->size, e->time_ns, numbered(segment));
 		}
-		const struct item *last = put_steps(steps, e);
-		for (const struct item *i = steps; i < last; i++) replay(t, p, i);
+		const struct item *last = put_steps(steps, e, 0);
+		for (struct item *i = steps; i < last; i++) replay(t, p, i);
 	}
 	if (e > first) p->last_ns = e[-1].time_ns;
 	of_class[TM_CLASS_ALLOC] = allocations;
@@ -594,18 +614,19 @@ static struct tm_event *replay_at_once(struct tm_tally *t, struct process *p, st
 
 /* They wait for the events of other threads. */
 static struct item *put_waiting(struct process *p, struct item *to, struct tm_event *e, const struct tm_event *end,
-				struct tm_tally_segment *segment, size_t of_class[8]) {
-	for (; e < end; e++) {
+				struct tm_tally_segment *segment, uint64_t previous_ns, size_t of_class[8]) {
+	for (; e < end; previous_ns = e++->time_ns) {
 		unsigned class = TM_OP_CLASS(e->op);
 		of_class[class]++;
 		if (class == TM_CLASS_FREE || class == TM_CLASS_REALLOC) {
-			uint64_t begin_ns = class == TM_CLASS_FREE ? e->time_ns : e->begin_ns;
+			bool moves = class == TM_CLASS_REALLOC;
+			uint64_t ns = moves ? given_back_ns(e, previous_ns) : e->time_ns;
 			e->old_size = segment ? told_early(p, e->heap, e->old, segment) : 0;
-			*to++ = (struct item){ e->time_ns, e->old, begin_ns, 0, e->heap, STEP_FREED };
+			*to++ = (struct item){ ns, e->old, moves ? e->begin_ns : e->time_ns, moves, e->heap, STEP_FREED };
 		}
 		if (class == TM_CLASS_ALLOC || class == TM_CLASS_REALLOC)
 			*to++ = (struct item){ e->time_ns, e->addr, e->size, numbered(segment), e->heap, STEP_ALLOCATED };
-		else if (class != TM_CLASS_FREE) to = put_steps(to, e);
+		else if (class != TM_CLASS_FREE) to = put_steps(to, e, previous_ns);
 	}
 	return to;
 }
@@ -625,15 +646,18 @@ static void leave_out(struct tm_tally *t, struct tm_event *e, const struct tm_ev
 void tm_tally_add(struct tm_tally *t, uint32_t process, uint32_t thread, struct tm_event *events, size_t n, struct tm_tally_segment *segment) {
 	struct tm_event *end = events + n;
 	size_t of_class[8] = { 0 };
+	if (!n) return;
 	struct process *p = process_of(t, process);
-	if (!t->active_count && n && t->alone_ns) events = replay_at_once(t, p, events, end, segment);
+	struct source *s = source_of(t, thread);
+	if (!t->active_count && t->alone_ns) events = replay_at_once(t, p, events, end, segment);
+	uint64_t previous_ns = events > end - n ? events[-1].time_ns : s->last_ns;
+	s->last_ns = end[-1].time_ns;
 	if (events == end) return;
 	if (segment) segment->waited = true;
 	if (p->result.given_up && !t->active_count) {
 		leave_out(t, events, end, segment);
 		return;
 	}
-	struct source *s = source_of(t, thread);
 	size_t before = s->count;
 	s->process = process;
 	if (!s->items && t->spare_count) {
@@ -641,7 +665,7 @@ void tm_tally_add(struct tm_tally *t, uint32_t process, uint32_t thread, struct 
 		s->capacity = t->spare[t->spare_count].capacity;
 	}
 	s->items = tm_memory_grow(s->items, &s->capacity, s->count + 2 * (size_t)(end - events), sizeof s->items[0]);
-	s->count = (size_t)(put_waiting(p, s->items + s->count, events, end, segment, of_class) - s->items);
+	s->count = (size_t)(put_waiting(p, s->items + s->count, events, end, segment, previous_ns, of_class) - s->items);
 	count_events(t, of_class);
 	t->waiting += s->count - before;
 	if (!s->count) give_room_back(t, s);
@@ -685,14 +709,6 @@ static void look_at_watches(struct tm_tally *t, struct process *p, uint64_t ns) 
 	}
 }
 
-/* The two steps of a realloc are one change, and so are those of an mremap. */
-static inline bool is_half(const struct source *s, size_t at) {
-	if (at + 1 >= s->count || s->items[at].ns != s->items[at + 1].ns) return false;
-	const struct item *first = &s->items[at], *second = first + 1;
-	return (first->step == STEP_FREED && second->step == STEP_ALLOCATED) ||
-	       (first->step == STEP_UNMAPPED && second->step == STEP_MAPPED && second->heap == TM_OP_MREMAP);
-}
-
 /* Replays the first source's items below `until`. */
 static void replay_run(struct tm_tally *t, struct source *s, uint64_t until) {
 	struct process *p = &t->processes[s->process];
@@ -702,7 +718,7 @@ static void replay_run(struct tm_tally *t, struct source *s, uint64_t until) {
 	do {
 		if (fetches && at + FETCH_AHEAD < s->count) fetch_entry(&p->blocks, s->items[at + FETCH_AHEAD].addr);
 		if (!p->result.given_up) replay(t, p, &s->items[at]);
-		if (p->watch_count && !is_half(s, at)) look_at_watches(t, p, s->items[at].ns);
+		if (p->watch_count && !is_half(&s->items[at])) look_at_watches(t, p, s->items[at].ns);
 		at++;
 	} while (at < s->count && s->items[at].ns < until);
 	p->last_ns = s->items[at - 1].ns;

@@ -3,9 +3,9 @@
  * Flow:     columns.c, after the times are nanoseconds -> here -> closing.c, stats.c
  * Owns:     one table of live blocks and one list of mapped ranges a living process; what waits of each thread.
  * Idea:     events are replayed in the order of their times, over all threads, as far as the watermark promises that none is missing; those
- *           beyond it wait for the next pass. So the figures are the same as an analyzer's, but for a free that is stamped before the allocation of its block
- *           (pairing.h of schema/): that block counts until its address is allocated again. Who frees a block is told which allocation of
- *           the same segment it ends, so that the encoder needs no table of its own.
+ *           beyond it wait for the next pass. What a call gives back goes when it begins. So the figures are the same as an analyzer's, but for a
+ *           free that is stamped before the allocation of its block (pairing.h of schema/): that block counts until its address is allocated
+ *           again. Who frees a block is told which allocation of the same segment it ends, so that the encoder needs no table of its own.
  * When full: with more than TM_TALLY_BLOCKS_MAX live blocks a process is not followed any further, as the summary is not worth the
  *           memory; with more than TM_TALLY_WAITING_MAX waiting events (a thread was stopped in the middle of one) they are replayed
  *           early, and the peak is approximate.

@@ -282,6 +282,66 @@ static void test_mapped_meanwhile(void) {
 	tm_tally_free(t);
 }
 
+static void crossed(void *context, uint32_t process, unsigned rule, uint64_t ns, uint64_t value) {
+	uint64_t *last = context;
+	(void)process;
+	(void)rule;
+	last[0] = ns;
+	last[1] = value;
+}
+
+/* A call that gives back may be slow: what it gives back is gone from its beginning, whatever other threads do meanwhile. */
+static void test_given_back_when_the_call_begins(void) {
+	struct tm_tally *t = tm_tally_new(0);
+	struct tm_event slow[] = {
+		{ .time_ns = 10, .begin_ns = 10, .op = TM_OP_MMAP, .addr = 0x10000, .size = 0x8000 },
+		{ .time_ns = 200, .begin_ns = 100, .op = TM_OP_MUNMAP, .old = 0x10000, .old_size = 0x8000 },
+		{ .time_ns = 210, .begin_ns = 210, .op = TM_OP_MALLOC, .addr = 0x1000, .size = 0x7000 },
+		{ .time_ns = 400, .begin_ns = 300, .op = TM_OP_REALLOC, .old = 0x1000, .addr = 0x9000, .size = 0x1000 },
+		{ .time_ns = 410, .begin_ns = 410, .op = TM_OP_MMAP_FILE, .addr = 0x20000, .size = 0x1000 },
+		{ .time_ns = 600,
+		  .begin_ns = 500,
+		  .op = TM_OP_MREMAP,
+		  .old = 0x20000,
+		  .old_size = 0x1000,
+		  .addr = 0x40000,
+		  .size = 0x2000 },
+		{ .time_ns = 610,
+		  .begin_ns = 610,
+		  .op = TM_OP_MALLOC,
+		  .addr = 0x2000,
+		  .size = 0x10 }, /* by a signal handler, inside of the next */
+		{ .time_ns = 620, .begin_ns = 605, .op = TM_OP_MUNMAP, .old = 0x40000, .old_size = 0x1000 },
+	};
+	struct tm_event meanwhile[] = {
+		{ .time_ns = 150, .begin_ns = 150, .op = TM_OP_MALLOC, .addr = 0x3000, .size = 0x6000 },
+		{ .time_ns = 160, .begin_ns = 160, .op = TM_OP_FREE, .old = 0x3000 },
+		{ .time_ns = 350, .begin_ns = 350, .op = TM_OP_MALLOC, .addr = 0x3000, .size = 0x5000 },
+		{ .time_ns = 360, .begin_ns = 360, .op = TM_OP_FREE, .old = 0x3000 },
+		{ .time_ns = 540, .begin_ns = 540, .op = TM_OP_MMAP, .addr = 0x60000, .size = 0x1000 },
+		{ .time_ns = 560,
+		  .begin_ns = 550,
+		  .op = TM_OP_MREMAP,
+		  .old = 0x60000,
+		  .old_size = 0x1000,
+		  .addr = 0x70000,
+		  .size = 0x3000 },
+	};
+	uint64_t last[2] = { 0, 0 };
+	tm_tally_watch(t, 1, (struct tm_tally_watch){ .of_process = true, .threshold = { .armed = true, .at = 0x8001, .back = 0x7000 } },
+		       crossed, last);
+	tm_tally_add(t, 1, 1, slow, sizeof slow / sizeof slow[0], NULL);
+	tm_tally_add(t, 1, 2, meanwhile, sizeof meanwhile / sizeof meanwhile[0], NULL);
+	tm_tally_finish(t);
+	struct tm_tally_process p = tm_tally_of(t, 1);
+	CHECK(p.peak_bytes == 0x8000 && p.peak_ns == 10 && !p.approximate);
+	CHECK(last[0] == 0 && last[1] == 0);
+	CHECK(p.live_bytes == 0x1010 + 0x3000 && p.live_blocks == 3);
+	CHECK(tm_tally_heap_of(t, 1, TM_TALLY_MMAP_FILE, 0).live_bytes == 0x1000 &&
+	      tm_tally_heap_of(t, 1, TM_TALLY_MMAP, 0).live_bytes == 0x3000);
+	tm_tally_free(t);
+}
+
 /* What was asked for counts, but whole pages are replaced and given back; what moves stays in its heap; mapped files are no part of the process' figures. */
 static void test_pages(void) {
 	struct tm_tally *t = tm_tally_new(0);
@@ -312,6 +372,7 @@ int main(void) {
 	test_all_is_told_alone();
 	test_growing();
 	test_mapped_meanwhile();
+	test_given_back_when_the_call_begins();
 	test_pages();
 	for (int i = 0; i < 12; i++) test_many_blocks(&r);
 	for (int i = 0; i < 150; i++) test_random_threads(&r, decoder);
