@@ -8,6 +8,7 @@
  * Blocks are stored in the order in which they ended. What happened to them is put in order in memory, at 12 bytes an event: an event names what it
  * allocates or frees, a size and a stack, of which there are few.
  * It knows one heap: ours are the root heaps, or the one that --heap names. Of a sampled trace, each block has the bytes that it stands for.
+ * It knows one process, too: what each of several left when it ended is live until the end of the file, as only so it is what heaptrack calls leaked.
  */
 #include "export.h"
 
@@ -73,6 +74,8 @@ struct heaptrack {
 	size_t place_mask;
 	sqlite3_stmt *frame_query;
 	struct tm_bytes line;
+	int64_t process; /* of the first block, 0: there is none */
+	bool several;
 	int64_t last_ms;
 	int status;
 };
@@ -216,9 +219,11 @@ static bool push_event(struct heaptrack *h, int kind, int64_t ns, uint32_t value
 	return event != NULL;
 }
 
-/* A block: when it was made and freed, its bytes and its stack. */
+/* A block: when it was made and freed, its bytes, its stack and its process. */
 static bool take_block(struct heaptrack *h, sqlite3_stmt *row) {
-	int64_t alloc_ns = sqlite3_column_int64(row, 0), free_ns = sqlite3_column_int64(row, 1);
+	int64_t alloc_ns = sqlite3_column_int64(row, 0), free_ns = sqlite3_column_int64(row, 1), process = sqlite3_column_int64(row, 4);
+	if (!h->process) h->process = process;
+	if (process != h->process) h->several = true;
 	uint32_t stack = tm_stack_frames_check(&h->frames, sqlite3_column_int64(row, 3));
 	uint32_t value = add_value(h, (uint64_t)sqlite3_column_int64(row, 2), stack);
 	if (!push_event(h, ALLOCATION, alloc_ns, value)) return false;
@@ -254,10 +259,10 @@ static char *compose_blocks(const struct heaptrack *h) {
 			    o->heap ? "true" : tm_sql_default_heaps(h->d, o));
 	tm_sql_process(sql, o, " AND", "i.process_id");
 	if (o->heap) sqlite3_str_appendf(sql, " AND h.name = %Q", o->heap);
-	sqlite3_str_appendf(
-		sql,
-		")\nSELECT a.alloc_ns, a.free_ns, %s, a.stack_id\nFROM allocation AS a CROSS JOIN chosen AS i ON i.heap_id = a.heap_id WHERE true",
-		h->d->estimated ? "CAST(round(a.size_bytes * a.weight) AS INTEGER)" : "a.size_bytes");
+	sqlite3_str_appendf(sql,
+			    ")\nSELECT a.alloc_ns, a.free_ns, %s, a.stack_id, i.process_id\n"
+			    "FROM allocation AS a CROSS JOIN chosen AS i ON i.heap_id = a.heap_id WHERE true",
+			    h->d->estimated ? "CAST(round(a.size_bytes * a.weight) AS INTEGER)" : "a.size_bytes");
 	tm_sql_window(sql, o, "a.alloc_ns", "a.alloc_ns");
 	return sqlite3_str_finish(sql);
 }
@@ -379,6 +384,9 @@ int tm_export_heaptrack(const struct tm_database *d, const struct tm_options *o,
 		read_events(&h);
 		write_events(&h);
 	}
+	if (h.several && !h.status && !out->failed)
+		tm_say("it has several processes, and what each left counts on behind its end, so that peaks are those of all together; "
+		       "--process=ID exports one");
 	sqlite3_finalize(h.frame_query);
 	for (int kind = 0; kind < STRING_KINDS; kind++) {
 		free(h.strings[kind].ranks);

@@ -16,7 +16,7 @@ import subprocess
 import time
 
 from tidemark_test import main, test
-from trace_writer import Trace, mmap, munmap
+from trace_writer import Trace, malloc, mmap, munmap
 
 ODD_NAMES = ["quote\" and <b>&amp;", "new\nline", "semi;colon", "\u202Eright to left", "x" * 100_000, "tab\tand\rreturn"]
 
@@ -388,6 +388,25 @@ def heaptrack_is_what_sql_says(t):
     check_heaptrack(t, path, sqlite3.connect(path).execute("select live_bytes from peak where heap is null").fetchone()[0])
     # At 2 ms all third blocks are there, and of the second ones all: two of each size, but not those of the pool, which is no root heap.
     check_heaptrack(t, odd_database(t), 2 * (10 + 100 + 1000 + 100_000 + 1_000_000))
+
+
+@test
+def heaptrack_of_several_processes_says_so(t):
+    """One keeps 1,000 bytes until it ends, another 2,000 after that: never were 3,000 live, and who is told of the sum can ask for one."""
+    trace = Trace()
+    main = trace.stack("main")
+    for process, size in ((1, 1000), (2, 2000)):
+        trace.process(process, 100 + process)
+        trace.thread(process, process)
+        trace.events(process, [malloc(process * 1000, 0x1000, size, main)])
+        trace.end(process, process * 1000 + 500)
+    trace.save(t.path("two.tmk"))
+    t.ask("import", t.path("two.tmk"), "-o", t.path("two.db"), status=0)
+    for words, peak, said in (((), 3000, 1), (("--process=1",), 1000, 0), (("--process=2",), 2000, 0), (("--to=1400ns",), 1000, 0)):
+        done = t.ask("export", "heaptrack", t.path("two.db"), "-o", t.path("two.ht"), "--force", *words, status=0)
+        with open(t.path("two.ht"), "rb") as file:
+            t.equal(replay_heaptrack(file.read())[1], peak, f"peak {words}")
+        t.equal(done.err.count(b"several processes"), said, f"what is said {words}: {done.err}")
 
 
 @test
