@@ -78,7 +78,7 @@ struct tm_report {
 	TM_ARRAY(struct tm_report_process) processes;
 	TM_ARRAY(struct tm_report_heap) heaps;
 	TM_ARRAY(char *) heap_names;
-	TM_ARRAY(struct tm_report_level) total; /* live bytes over time, finer than the grid */
+	TM_ARRAY(struct tm_report_level) total; /* live bytes over time, finer than the grid; of several processes there are none */
 	TM_ARRAY(int64_t) grid;
 	TM_ARRAY(struct tm_report_key) keys; /* heaviest first, those with is_rest last */
 	size_t shown_keys;                   /* without is_rest */

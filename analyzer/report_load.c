@@ -242,6 +242,9 @@ int tm_report_load(struct tm_report *r) {
 	if (last < first) return tm_fail("cannot report on '%s': its times are damaged", r->d->path);
 	status = load_levels(r, first, last);
 	if (!status) status = make_grid(r, first, last);
+	/* Of each process some levels are kept, at times of its own, so that their sum may have peaks that never were: it only chose an
+	 * instant of the grid. */
+	if (r->processes.count > 1) r->total.count = 0;
 	if (!status) status = tm_stack_frames_load(&r->stacks, r->d);
 	for (size_t i = 0; !status && i < r->processes.count; i++) {
 		struct tm_report_process *p = &r->processes.items[i];

@@ -247,7 +247,13 @@ class Timeline {
       });
       c.strokeStyle = colour('total');
       c.lineWidth = 1;
-      drawLevels(c, s, report.total.t, report.total.v, view.from, view.to);
+      if (report.total.t.length) {
+        drawLevels(c, s, report.total.t, report.total.v, view.from, view.to);
+      } else { // several processes: known at the same instants as the areas
+        c.beginPath();
+        for (let i = first; i <= last; i++) c.lineTo(x[i], s.y(below[i]));
+        c.stroke();
+      }
       const refused = report.ooms.map(([ns, heap]) => [ns, 'out of memory' + (heap ? ': ' + heap : ''), 'warn']);
       drawMarks(c, s, [...refused, ...report.marks.map(([ns, name]) => [ns, name, 'soft'])]);
     });

@@ -138,6 +138,29 @@ def adds_up(t):
 
 
 @test
+def no_level_that_never_was(t):
+    """One process drops 1 GiB and 10 MiB just before another takes 1 GiB: the levels that are kept of each are of other instants, and no sum of them is shown. Of
+    one process the line is finer than the grid, and ends where its peak was."""
+    trace, gib, mib, ns = Trace(), 1 << 30, 1 << 20, 100 << 16  # all of it within one stretch of the time line
+    main = trace.stack("main")
+    for process in (1, 2):
+        trace.process(process, 100 + process)
+        trace.thread(process, process)
+    trace.segments([(1, [malloc(ns + 100, 0x1000, 10 * mib, main), malloc(ns + 200, 0x2000, gib, main), free(ns + 1000, 0x2000), free(ns + 30_000, 0x1000),
+                         malloc(99_000_000, 0x5000, 8, main)]),
+                    (2, [malloc(ns + 5000, 0x1000, gib, main), free(ns + 8000, 0x1000), malloc(99_000_000, 0x5000, 8, main)])])
+    trace.end(1, 100_000_000)
+    trace.end(2, 100_000_000)
+    trace.save(t.path("two.tmk"))
+    db = t.imported(t.path("two.tmk"), options=("--quiet",))
+    data = check_data(t, db, report(t, db)[1], "two")
+    highest = max(live_at(db, at) for (at,) in db.rows("select alloc_ns from allocation"))
+    t.equal(highest, gib + 10 * mib, "what was live at most")
+    t.check(max(data["total"]["v"], default=0) <= highest, f"the line of two processes has {max(data['total']['v'], default=0)}")
+    t.equal(max(data_of(report(t, db, "--process=2")[1])["total"]["v"]), gib, "the line of one")
+
+
+@test
 def no_host_memory(t):
     """A snapshot of PyTorch, and a trace of devices alone: the page is about the tensors of the device that held most, and tells of the others."""
     db = t.imported(os.path.join(ROOT, "fixtures/golden/v1.2-gpu.tmk"), options=("--quiet",))
