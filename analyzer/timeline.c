@@ -70,14 +70,16 @@ static void open_bucket(struct tm_timeline *t, struct tm_point p) {
 }
 
 void tm_timeline_open_bucket(struct tm_timeline *t, struct tm_point p) {
-	if (p.ns < t->known_ns && t->known_ns > t->start_ns) {
+	if (p.ns <= t->known_ns) {
 		t->before.bytes = p.bytes;
 		t->before.count = p.count;
-		return;
 	}
+	if (p.ns < t->known_ns && t->known_ns > t->start_ns) return;
 	if (!t->buckets.count && t->known_ns > t->start_ns && p.ns > t->known_ns) open_bucket(t, t->before);
+	if (t->buckets.count) t->bucket_end_ns = t->start_ns + (t->buckets.items[t->buckets.count - 1].index + 1) * t->width_ns;
 	if (p.ns < t->bucket_end_ns) tm_timeline_put(t, p.ns, p.bytes, p.count);
 	else open_bucket(t, p);
+	if (p.ns <= t->known_ns && !t->failed) t->bucket_end_ns = p.ns; /* what else comes at this time is to come by here */
 }
 
 size_t tm_timeline_points(const struct tm_timeline *t, struct tm_point *out) {

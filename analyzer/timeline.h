@@ -24,9 +24,9 @@ struct tm_bucket {
 };
 
 struct tm_timeline {
-	uint64_t start_ns, width_ns, bucket_end_ns; /* bucket_end_ns: of the last bucket; 0 before the first */
+	uint64_t start_ns, width_ns, bucket_end_ns; /* bucket_end_ns: of the last bucket; no later than known_ns until that has passed */
 	uint64_t known_ns;                          /* buckets begin no earlier */
-	struct tm_point before;                     /* the last value before known_ns */
+	struct tm_point before;                     /* the value at known_ns, which its bucket need not keep */
 	bool failed;
 	TM_ARRAY(struct tm_bucket) buckets;
 };

@@ -611,6 +611,29 @@ def threads_that_a_bounded_file_left_out(t):
 
 
 @test
+def levels_begin_with_what_comes_at_once(t):
+    """Where a window opens, or a process begins, and something comes at that very nanosecond, the first level has it, also where later ones take its bucket's places."""
+    for what, at, info in (("window", 1_000_500, {"window_start_ns": 1_000_500}), ("process", 500, {})):
+        trace = Trace(**info)
+        trace.process(1, pid=10, start=0 if info else at)
+        trace.thread(1, process=1)
+        f = trace.stack("main", "f")
+        if info:
+            trace.loss(0, 0, at, "dropped", 5, 100, "ring")
+            trace.events(1, [malloc(100, 0x1000, 1000, f)])
+        else:
+            trace.events(1, [malloc(at, 0x1000, 1000, f)])
+        trace.events(1, [malloc(at, 0x2000, 50, f), malloc(at, 0x4000, 8, f), malloc(at + 100, 0x3000, 7000, f), free(at + 200, 0x3000), free(at + 210, 0x2000),
+                         free(at + 220, 0x1000), free(at + 230, 0x4000)])
+        db = database(t, finish(trace, t, exit=0, end=5_000_000, name=f"{what}.tmk"))
+        then = db.row("select sum(size_bytes), count(*) from allocation where alloc_ns <= ?1 and free_ns > ?1", at)
+        t.equal(then, (1058, 3), f"{what}: blocks")
+        for heap in ("malloc", None):
+            levels = db.rows("select ts_ns, live_bytes, live_count from memory_timeline where heap is ? order by ts_ns", heap)
+            t.equal(levels, [(at, *then), (at + 100, 8058, 4), (at + 230, 0, 0), (5_000_000, 0, 0)], f"{what}: levels of {heap}")
+
+
+@test
 def ids_that_cannot_be(t):
     """A heap that lies in one of a higher id, a device's name of another length, ids that are skipped by the thousand: the trace ends before the chunk."""
     def heaps(trace):
