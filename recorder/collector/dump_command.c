@@ -135,9 +135,12 @@ static long recorder_of(long pid) {
 	return recorder ? recorder : recorder_of_environment(pid);
 }
 
+/* A terminal or a pipe that the recorder has open is not looked into: what is read of it is gone for whom it was meant. */
 static bool is_trace(const char *path) {
 	char magic[sizeof TM_FILE_MAGIC] = "";
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct stat file;
+	if (stat(path, &file) != 0 || !S_ISREG(file.st_mode)) return false;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	bool is = fd >= 0 && read(fd, magic, sizeof magic - 1) == sizeof magic - 1 && !strcmp(magic, TM_FILE_MAGIC);
 	if (fd >= 0) close(fd);
 	return is;
@@ -234,7 +237,7 @@ static int ask_and_wait(long pid, long recorder, const char *output) {
 	while (!find_trace(recorder, trace)) {
 		/* Those that a recorder starts to help it have its name, and are found as easily. */
 		recorder = parent_of(recorder);
-		if (!is_recorder(recorder)) return fail(pid, "its recorder has no trace open");
+		if (!is_recorder(recorder)) return fail(pid, "its recorder has no trace open that is a file");
 	}
 	if (output && access(output, F_OK) == 0) return fail(pid, "the output exists");
 	next_dump(trace, path);
