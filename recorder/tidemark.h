@@ -93,7 +93,7 @@ enum {
 	TIDEMARK_OK = 0,
 	TIDEMARK_NOT_RECORDED = -1, /* there is no recorder, or none any more */
 	TIDEMARK_NO_SUCH_HEAP = -2, /* no heap of that name has been seen in this process */
-	TIDEMARK_NO_ANSWER = -3     /* within two seconds */
+	TIDEMARK_NO_ANSWER = -3     /* within two seconds; at once where the recorder has shown no life since it gave none */
 };
 
 /* A pool, or the name of a heap. NULL stands for a pool that could not be had: calls with it do nothing. */

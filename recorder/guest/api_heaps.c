@@ -123,8 +123,7 @@ static int answer_of(struct tm_stats_slot *slot, uint32_t state, struct tidemark
 	return state == TM_STATS_ANSWERED ? TIDEMARK_OK : TIDEMARK_NO_SUCH_HEAP;
 }
 
-static int ask_and_wait(const char *heap, struct tidemark_stats *s) {
-	uint64_t until = tm_clock_ns(CLOCK_MONOTONIC) + ANSWER_LIMIT_NS;
+static int ask_until(const char *heap, struct tidemark_stats *s, uint64_t until) {
 	struct timespec pause = { 0, 200000 };
 	struct tm_stats_slot *slot;
 	while (!(slot = take_slot())) { /* more threads ask than there are slots */
@@ -134,6 +133,17 @@ static int ask_and_wait(const char *heap, struct tidemark_stats *s) {
 	if (ask(slot, heap)) return answer_of(slot, wait_for_answer(slot, until), s);
 	atomic_store(&slot->state, TM_STATS_FREE);
 	return TIDEMARK_NO_ANSWER;
+}
+
+/* Who has waited in vain for a collector that showed no sign of life meanwhile has done so for all that ask until it shows one. */
+static int ask_and_wait(const char *heap, struct tidemark_stats *s) {
+	static _Atomic uint64_t silent_heartbeat; /* heartbeat + 1 at which somebody waited in vain; 0: nobody did */
+	uint64_t heartbeat = atomic_load(&tm_guest.shm->heartbeat), until = tm_clock_ns(CLOCK_MONOTONIC) + ANSWER_LIMIT_NS;
+	if (atomic_load(&silent_heartbeat) == heartbeat + 1) return TIDEMARK_NO_ANSWER;
+	int result = ask_until(heap, s, until);
+	bool in_vain = result == TIDEMARK_NO_ANSWER && tm_clock_ns(CLOCK_MONOTONIC) >= until;
+	if (in_vain && atomic_load(&tm_guest.shm->heartbeat) == heartbeat) atomic_store(&silent_heartbeat, heartbeat + 1);
+	return result;
 }
 
 TM_EXPORT int tidemark_api_stats_v1(tidemark_heap heap, struct tidemark_stats *stats, size_t size) {

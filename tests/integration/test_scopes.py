@@ -335,6 +335,20 @@ def stats_of_a_recorder_that_is_gone(t):
 
 
 @test
+def stats_of_a_recorder_that_shows_no_life(t):
+    """It is stopped: who asks a hundred times waits for the first answer alone. Once it goes on there are answers again."""
+    source = t.path("silent.c")
+    with open(source, "w", encoding="ascii") as file:
+        file.write('#include "tidemark.h"\n#include <signal.h>\n#include <stdio.h>\n#include <unistd.h>\n'
+                   'int main(void) { struct tidemark_stats s; int a = tidemark_stats("malloc", &s), none = 0, again; kill(getppid(), SIGSTOP); usleep(200000);\n'
+                   'for (int i = 0; i < 100; i++) none += tidemark_stats("malloc", &s) == TIDEMARK_NO_ANSWER;\n'
+                   'kill(getppid(), SIGCONT); while ((again = tidemark_stats("malloc", &s)) == TIDEMARK_NO_ANSWER) usleep(1000);\n'
+                   'printf("%d %d %d\\n", a, none, again); return 0; }\n')
+    done = t.run([t.recorder, "-o", t.path("silent.tmk"), "--quiet", t.program(source)], status=0, timeout=60)
+    t.equal(done.text, "0 100 0\n", "answers")
+
+
+@test
 def nvtx(t):
     program = t.program("annotated.c", "-ldl")
     recording = t.record([program, "nvtx"])
