@@ -323,7 +323,7 @@ bool tm_is_to_start(void) {
 __attribute__((constructor)) static void construct(void) {
 	struct tm_thread *t;
 	if (atomic_load(&started) == 0 && !start_process(true)) return;
-	t = tm_hook_enter(); /* the process gets its row also if it never allocates */
+	t = tm_hook_enter_to_say(); /* the process gets its row also if it never allocates */
 	if (!t) return;
 	if (tm_guest.epoch_stays)
 		tm_emit_note(t, "fork",

@@ -259,7 +259,7 @@ static pid_t forked(pid_t child, struct tm_thread *before) {
 	after_fork(before, child == 0);
 	tm_gate_open(child == 0);
 	if (child == 0) tm_inherited_locks_free(true);
-	t = child < 0 ? NULL : child ? tm_hook_enter_to_say() : tm_hook_enter();
+	t = child < 0 ? NULL : tm_hook_enter_to_say();
 	if (!t) return child;
 	if (child) tm_emit_control(t, TM_CTL_FORK, 0, tm_is_sandboxed() ? TM_EXEC_CONFINED : TM_EXEC_NATIVE, words, 1, NULL, 0);
 	tm_hook_leave(t);

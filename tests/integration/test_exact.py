@@ -151,6 +151,26 @@ def what_is_lost_and_no_event_is_told_apart(t):
 
 
 @test
+def who_does_nothing_has_lost_nothing(t):
+    """More processes than there are buffers: fork's children that wait, and one that execs a program that does. What they are is no event; what each allocates is one."""
+    source = t.path("many.c")
+    with open(source, "w", encoding="ascii") as file:
+        file.write('#include <stdlib.h>\n#include <unistd.h>\n#include <sys/wait.h>\n'
+                   'int main(int argc, char **argv) {\n\tint at[2], up[2];\n\tchar c;\n\tif (argc < 2 || pipe(at) || pipe(up)) return argc < 2 ? 0 : 1;\n'
+                   '\tfor (int i = 0; i < 100; i++) {\n\t\tif (fork()) continue;\n\t\tif (argv[1][0] == \'1\') free(malloc(77));\n'
+                   '\t\tclose(at[1]);\n\t\t_exit(write(up[1], "x", 1) != 1 || read(at[0], &c, 1));\n\t}\n'
+                   '\tfor (int i = 0; i < 100; i++) if (read(up[0], &c, 1) != 1) return 2;\n'
+                   '\tif (!fork()) _exit(execl(argv[0], argv[0], (char *)0));\n\tif (wait(0) < 0) return 3;\n'
+                   '\tclose(at[1]);\n\twhile (wait(0) > 0);\n\treturn 0;\n}\n')
+    for blocks in (0, 1):
+        db = t.imported(t.record([t.program(source), str(blocks)], "--ring=1GiB"))
+        seen = db.value("select count(*) from allocation where size_bytes = 77")
+        lost = db.value("select coalesce(sum(count), 0) from loss")
+        t.equal((2 * seen + lost, lost > 0), (200 * blocks, blocks == 1), f"events of 100 children that make {blocks} blocks, and whether some are lost")
+        t.check(db.value("select count(*) from process") >= 102, "processes")
+
+
+@test
 def family_without_stacks(t):
     db = recorded(t, "family.c", status=7, options=["--stacks=off"])
     t.equal(len(db.rows("select 1 from allocation where size_bytes between 1001 and 1009 or size_bytes in (2001, 2002)")), 11, "rows")
