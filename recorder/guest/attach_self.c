@@ -33,11 +33,15 @@
 #define OPTIONS_MAX 64
 #define OPTIONS_BYTES 4096u
 
-/* Programs that start others on many nodes, and the shells around them: they would collide with what they start (srun has rank 0 too). */
+/* Programs that start others on many nodes, and the shells around them: they would collide with what they start (srun has rank 0 too). And our own
+ * tools, which would have a trace of themselves among those that they are to read. */
+/* clang-format off */
 static const char *const launchers[] = {
 	"srun", "mpirun", "mpiexec", "orterun", "orted", "prterun", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy",
-	"sh",   "bash",   "dash",    "zsh",     "env",
+	"sh", "bash", "dash", "zsh", "ksh", "ksh93", "mksh", "csh", "bsd-csh", "tcsh", "fish", "env",
+	"tidemark", RECORDER,
 };
+/* clang-format on */
 
 /* What the collector's process is made of, prepared before it is cloned. */
 struct start {

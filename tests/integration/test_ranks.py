@@ -90,6 +90,23 @@ def preload_that_cannot_record(t):
 
 
 @test
+def preload_passes_by(t):
+    """Shells, by their names, and our own tools, from which a job script with the library in its environment asks: no trace comes but that of the program."""
+    taken = t.path("taken")
+    env = {"LD_PRELOAD": t.library, "TIDEMARK_OPTIONS": f"--quiet -o {taken}/%p.tmk"}
+    t.run([t.program("hello.c")], env=env, status=0)
+    traces = os.listdir(taken)
+    t.equal(len(traces), 1, "traces of the program")
+    for shell in ("sh", "bash", "dash", "zsh", "ksh", "ksh93", "mksh", "csh", "bsd-csh", "tcsh", "fish"):
+        shutil.copy(t.program("hello.c"), t.path(shell))
+        t.run([t.path(shell)], env=env, status=0)
+    for options in (["info", os.path.join(taken, traces[0])], ["record", "-o", t.path("own.tmk"), "--quiet", "--", t.program("hello.c")]):
+        t.run([t.tidemark, *options], env=env, status=0)
+    t.run([t.recorder, "--version"], env=env, status=0)
+    t.equal(os.listdir(taken), traces, "traces")
+
+
+@test
 def slurm_variables(t):
     traces = []
     for r in range(4):
