@@ -136,6 +136,13 @@ void tm_heritage_let_go(int trace_fd) {
 	prctl(PR_SET_PDEATHSIG, SIGCHLD); /* ends our sleep */
 }
 
+/* What we start has it, too: no file of its takes that place. */
+void tm_heritage_let_go_of_errors(int trace_fd) {
+	int nothing = open("/", O_PATH | O_CLOEXEC);
+	if (nothing >= 0 && !is_needed(STDERR_FILENO, trace_fd)) dup2(nothing, STDERR_FILENO);
+	if (nothing >= 0) close(nothing);
+}
+
 int tm_heritage_watch(const struct tm_session *session) {
 	if (!ours.parent || getppid() == ours.parent) return 0;
 	ours.parent = 0;

@@ -20,6 +20,8 @@ bool tm_heritage_is_our_own(const char *path);
 void tm_heritage_pass_on(const struct tm_session *session);
 /* Once the command runs: closes what was inherited, but for standard error, the trace itself, and files with record locks, which would be released. */
 void tm_heritage_let_go(int trace_fd);
+/* The same of standard error, for who has nothing to say: whom a preloaded program has started, and was not asked to talk. */
+void tm_heritage_let_go_of_errors(int trace_fd);
 /* Our parent's death is that of the command's: 0, or the signal that is to be sent in that case, once. */
 int tm_heritage_watch(const struct tm_session *session);
 

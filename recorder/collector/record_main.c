@@ -461,6 +461,7 @@ static int start_attached(struct tm_collector *c) {
 	char line[sizeof c->session.path + 1], exe[PATH_MAX], link[64];
 	uint32_t pid = (uint32_t)c->options.attach_pid;
 	if (open_trace(c, c->options.attach_pid) != 0) return EXIT_OURS;
+	if (!may_talk(c)) tm_heritage_let_go_of_errors(c->writer.fd);
 	tm_signals_handle(&c->session.shm->doorbell, true);
 	if (start_threads(c, pid) != 0) return EXIT_OURS;
 	snprintf(link, sizeof link, "/proc/%u/exe", pid);

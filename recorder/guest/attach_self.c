@@ -190,7 +190,8 @@ static void place(int fd, int to) {
 	else tm_syscall(SYS_dup3, fd, to, 0, 0, 0, 0);
 }
 
-/* The collector keeps nothing of the program's but standard error and the answer pipe: an inherited pipe would never see its end. */
+/* The collector keeps nothing of the program's but the answer pipe and standard error, which it lets go of, too, where it has nothing to say: an inherited
+ * pipe would never see its end. */
 static void drop_descriptors(int answer) {
 	int null;
 

@@ -553,7 +553,7 @@ def little_stack(t):
             done = t.run(command, preexec=small, env=env)
             t.equal((done.status, done.out), (bare.status, bare.out), f"{command} with {limit} bytes of stack")
             if bare.status == 0:
-                db = t.imported(t.path("small.tmk"))
+                db = t.imported(t.whole(t.path("small.tmk")))
                 t.equal(db.value("select allocations from site where function = 'remember'"), 100, "blocks of a function")
                 os.remove(t.path("small.tmk"))
 

@@ -661,7 +661,7 @@ def library_that_passes_the_hooks_by_from_the_start(t):
     trace = t.path("alone.tmk")
     recorded = t.record([program], env={"PLUGIN": plugin})
     t.run([program], env={"PLUGIN": plugin, "LD_PRELOAD": t.library, "TIDEMARK_OPTIONS": f"--quiet -o {trace}"}, status=0)
-    for name, each in (("recorded", recorded), ("preloaded alone", trace)):
+    for name, each in (("recorded", recorded), ("preloaded alone", t.whole(trace))):
         t.equal(t.imported(each).value("select count(*) from note where kind = 'bypassed' and text like '%plugin_one.so calls%'"), 1, f"notes, {name}")
 
 

@@ -65,7 +65,7 @@ def plain_preload_under_mpirun(t):
     t.equal(sorted(done.text.splitlines()), [f"rank {r} done" for r in range(4)], "output")
     traces = sorted(glob.glob(t.path("p*.tmk")))
     t.equal([os.path.basename(path)[:2] for path in traces], [f"p{r}" for r in range(4)], "traces")
-    ask_per_rank(t, t.imported(*traces))
+    ask_per_rank(t, t.imported(*map(t.whole, traces)))
 
 
 @test
@@ -104,6 +104,21 @@ def preload_passes_by(t):
         t.run([t.tidemark, *options], env=env, status=0)
     t.run([t.recorder, "--version"], env=env, status=0)
     t.equal(os.listdir(taken), traces, "traces")
+
+
+@test
+def preload_holds_no_stream(t):
+    """Who reads what the program writes is done when it ends, although a child of it, which has closed all, lives on and is recorded."""
+    source, end = t.path("leaves.c"), t.path("end")
+    with open(source, "w", encoding="ascii") as file:
+        file.write('#include <stdlib.h>\n#include <unistd.h>\nint main(int argc, char **argv) {\n\tif (fork()) return write(2, "left\\n", 5) != 5;\n'
+                   '\tfor (int i = 0; i < 64; i++) close(i);\n\twhile (access(argv[1], F_OK)) usleep(10000);\n\tfree(malloc(4711));\n\treturn 0;\n}\n')
+    env = {"LD_PRELOAD": t.library, "TIDEMARK_OPTIONS": f"-o {t.path('leaves.tmk')}"}
+    done = t.run([t.program(source), end], env=env, status=0, timeout=60)
+    t.equal(done.errors, "left\n", "what it writes")
+    with open(end, "wb"):
+        pass
+    t.equal(t.imported(t.whole(t.path("leaves.tmk"))).row("select count(*), (select count(*) from process) from allocation where size_bytes = 4711"), (1, 2), "what the child did")
 
 
 @test

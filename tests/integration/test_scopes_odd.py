@@ -192,7 +192,7 @@ def pool_that_a_librarys_constructor_makes(t):
     t.run([t.path("early")], status=1)
     preloaded = t.path("preloaded.tmk")
     t.run([t.path("early")], env={"LD_PRELOAD": t.library, "TIDEMARK_OPTIONS": f"--quiet -o {preloaded}"}, status=2)
-    for name, trace in (("recorded", t.record([t.path("early")], status=2)), ("preloaded", preloaded)):
+    for name, trace in (("recorded", t.record([t.path("early")], status=2)), ("preloaded", t.whole(preloaded))):
         t.equal(t.imported(trace).rows("select h.name, a.size_bytes from heap h join allocation a on a.heap_id = h.id where h.kind = 'pool'"), [("early", 12345)], name)
 
 

@@ -287,6 +287,12 @@ class Test:
         self.run([self.tidemark, "import", *traces, "-o", db, *options], status=status)
         return Database(db)
 
+    def whole(self, trace):
+        """The trace of a program that has started its recorder itself, once that is done: it keeps the file locked until then, and holds no stream of the program's."""
+        with open(trace, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+        return trace
+
     def ask(self, *arguments, status=0):
         return self.run([self.tidemark, *arguments], status=status)
 
