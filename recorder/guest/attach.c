@@ -13,6 +13,7 @@
  */
 #include "attach.h"
 #include "guest.h"
+#include "process.h"
 #include "raw.h"
 
 #include <fcntl.h>
@@ -136,16 +137,16 @@ uint32_t tm_new_process_number(void) {
 
 bool tm_attach(const char *session_path) {
 	size_t n = strlen(session_path);
-	if (n >= sizeof tm_guest.session_path) return false;
+	if (n >= sizeof tm_guest.session_path) return tm_give_up(TM_SESSION_ENV " is too long");
 	memcpy(tm_guest.session_path, session_path, n + 1);
 	struct tm_shm *shm = map_session();
-	if (!shm) return false;
+	if (!shm) return tm_give_up("the recording that " TM_SESSION_ENV " names is gone, or cannot be used here");
 	uint32_t pid = (uint32_t)tm_syscall(SYS_getpid, 0, 0, 0, 0, 0, 0);
 	_Atomic uint32_t *epoch = make_epoch();
 	if (!epoch || atomic_load(&shm->state) == TM_SHM_CLOSED || (!shm->follow && shm->root_pid != pid)) {
 		tm_syscall(SYS_munmap, (long)shm, (long)tm_guest.mapped_bytes, 0, 0, 0, 0);
 		if (epoch) tm_syscall(SYS_munmap, (long)epoch, TM_SHM_PAGE, 0, 0, 0, 0);
-		return false;
+		return tm_give_up("the recording that " TM_SESSION_ENV " names has ended, or does not follow children");
 	}
 	tm_guest.clock = shm->clock;
 	tm_guest.pid = pid;

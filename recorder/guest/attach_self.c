@@ -53,7 +53,7 @@ struct start {
 	int answer[2]; /* the pipe of its answer */
 };
 
-static bool give_up(const char *why) {
+bool tm_give_up(const char *why) {
 	static const char before[] = "tidemark: this process is not recorded: ";
 	char line[256];
 	size_t n = strnlen(why, sizeof line - sizeof before - 1);
@@ -265,14 +265,15 @@ static bool read_answer(int fd, char answer[256]) {
 static bool start_collector(struct start *s, char session_path[256]) {
 	bool answered;
 
-	if (!find_recorder(s->recorder)) return give_up("cannot find " RECORDER " beside libtidemark.so (set TIDEMARK_RECORD to its path)");
-	if (!prepare_arguments(s)) return give_up(TM_OPTIONS_ENV " is too long");
-	if (!prepare_environment(s)) return give_up("out of memory");
-	if (tm_syscall(SYS_pipe2, (long)s->answer, O_CLOEXEC, 0, 0, 0, 0) != 0) return give_up("cannot make a pipe");
+	if (!find_recorder(s->recorder))
+		return tm_give_up("cannot find " RECORDER " beside libtidemark.so (set TIDEMARK_RECORD to its path)");
+	if (!prepare_arguments(s)) return tm_give_up(TM_OPTIONS_ENV " is too long");
+	if (!prepare_environment(s)) return tm_give_up("out of memory");
+	if (tm_syscall(SYS_pipe2, (long)s->answer, O_CLOEXEC, 0, 0, 0, 0) != 0) return tm_give_up("cannot make a pipe");
 	answered = run_collector(s);
 	tm_raw_close(s->answer[1]);
-	if (!answered) give_up("cannot start a process");
-	else if (!(answered = read_answer(s->answer[0], session_path))) give_up(RECORDER " did not start");
+	if (!answered) tm_give_up("cannot start a process");
+	else if (!(answered = read_answer(s->answer[0], session_path))) tm_give_up(RECORDER " did not start");
 	tm_raw_close(s->answer[0]);
 	return answered;
 }
@@ -282,11 +283,11 @@ bool tm_attach_self(char session_path[256]) {
 	int error = errno;
 	bool started;
 
-	if (is_launcher()) return false;
-	if (!is_preloaded()) return give_up("libtidemark.so is not preloaded, but was loaded later");
-	if (inherits_orphans()) return give_up("it is the parent of all orphans here; start it with `tidemark record`");
+	if (is_launcher()) return tm_give_up("launchers, shells and tidemark itself are passed by");
+	if (!is_preloaded()) return tm_give_up("libtidemark.so is not preloaded, but was loaded later");
+	if (inherits_orphans()) return tm_give_up("it is the parent of all orphans here; start it with `tidemark record`");
 	s = tm_raw_map(sizeof *s);
-	if (!s) return give_up("out of memory");
+	if (!s) return tm_give_up("out of memory");
 	tm_ours_begin();
 	started = start_collector(s, session_path);
 	if (started) tm_environment_set(TM_SESSION_ENV, session_path);

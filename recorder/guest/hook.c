@@ -289,7 +289,7 @@ static bool is_inspected(void) {
 static bool join_session(bool constructing) {
 	char path[sizeof tm_guest.session_path];
 	tm_guest.is_inspected = is_inspected();
-	if (tm_guest.is_inspected) return false;
+	if (tm_guest.is_inspected) return tm_give_up("valgrind's own allocator stands in front of it");
 	const char *session = tm_environment_value(TM_SESSION_ENV);
 	if (session) return tm_attach(session);
 	if (!constructing || !tm_attach_self(path)) return false;

@@ -69,5 +69,7 @@ size_t tm_program_path(char *to, size_t size);
 /* --- preloaded without a collector (attach_self.c) --- */
 /* Starts a collector for this process and puts TM_SESSION_ENV into the environment. False: the process runs unrecorded. */
 bool tm_attach_self(char session_path[256]);
+/* Returns false; where TIDEMARK_VERBOSE is set it has said why on standard error. System calls only. */
+bool tm_give_up(const char *why);
 
 #endif

@@ -87,6 +87,12 @@ def preload_that_cannot_record(t):
         t.equal((done.out, done.err), (b"hello\n", b""), f"what it writes with {options}")
         done = t.run([program], env={**env, "TIDEMARK_OPTIONS": options, "TIDEMARK_VERBOSE": "1"}, status=0)
         t.check(why in done.errors, done.errors)
+    shutil.copy(program, t.path("mpirun"))
+    for command, names, why in ((t.path("mpirun"), {}, "launchers, shells and tidemark itself are passed by"),
+                                (program, {"TIDEMARK_SESSION": "/proc/4194305/fd/3"}, "the recording that TIDEMARK_SESSION names is gone, or cannot be used here")):
+        t.equal(t.run([command], env={**env, **names}, status=0).errors, "", "what it writes")
+        done = t.run([command], env={**env, **names, "TIDEMARK_VERBOSE": "1"}, status=0)
+        t.equal(done.errors, f"tidemark: this process is not recorded: {why}\n", "why")
 
 
 @test
