@@ -385,7 +385,7 @@ static void finish(struct tm_collector *c) {
 	tm_closing_print_summary(c);
 	tm_writer_close(&c->writer);
 	tm_closing_print_failure(c);
-	tm_dumps_wait(&c->dumps);
+	tm_dumps_wait(&c->dumps, &c->writer);
 }
 
 static void release(struct tm_collector *c) {

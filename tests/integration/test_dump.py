@@ -57,4 +57,82 @@ def a_trace_that_goes_to_a_pipe(t):
     t.equal(t.imported(t.path("whole.tmk")).row("select cut_reason, (select end_code from process) from trace"), (None, 5), "the trace")
 
 
+HELD = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+ssize_t write(int fd, const void *bytes, size_t n) {
+	ssize_t (*next)(int, const void *, size_t);
+	char link[64], path[PATH_MAX];
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	ssize_t length = readlink(link, path, sizeof path);
+	if (length > 5 && !memcmp(path + length - 5, ".part", 5)) {
+		while (access(getenv("GO"), F_OK)) usleep(10000);
+		if (!access(getenv("FULL"), F_OK)) return errno = ENOSPC, -1;
+	}
+	*(void **)&next = dlsym(RTLD_NEXT, "write");
+	return next(fd, bytes, n);
+}
+"""
+
+BUSY = """
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+static volatile sig_atomic_t over;
+static void end(int number) { over = number; }
+int main(void) {
+	void *kept[4096] = { 0 };
+	signal(SIGTERM, end);
+	for (unsigned long i = 0; !over; i++) {
+		free(kept[i * i % 4096]);
+		kept[i * i % 4096] = malloc(16 + i % 3000);
+		if (i % 10000 == 0) usleep(1000);
+	}
+	return 0;
+}
+"""
+
+
+@test
+def a_copy_that_takes_long(t):
+    """The file system keeps who writes the copy waiting: program and recording go on meanwhile, and nothing is lost. Then it is full: who asked is told."""
+    if t.sanitized:
+        t.skip("a sanitizer's library has to be the first one")
+    for name, text in (("held.c", HELD), ("busy.c", BUSY)):
+        with open(t.path(name), "w", encoding="ascii") as file:
+            file.write(text)
+    held, trace, go = t.program(t.path("held.c"), "-shared", "-fPIC", "-ldl", name="held.so"), t.path("long.tmk"), t.path("go")
+    recorder = t.start([t.recorder, "-o", trace, "--quiet", "--", t.program(t.path("busy.c"))], env={"LD_PRELOAD": held, "GO": go, "FULL": t.path("full")}, stderr=subprocess.PIPE)
+    victim = t.command_of(recorder)
+    asker = t.start([t.tidemark, "dump", f"--pid={victim}"], stdout=subprocess.PIPE)
+    while not os.path.exists(t.path("long.dump1.tmk.part")):
+        time.sleep(0.01)
+    begin = os.path.getsize(trace)
+    for _ in range(1000):
+        if os.path.getsize(trace) > begin + (4 << 20):
+            break
+        time.sleep(0.02)
+    t.check(os.path.getsize(trace) > begin + (4 << 20), "the recording waits for the copy")
+    t.equal(asker.poll(), None, "who asked waits")
+    with open(go, "wb"):
+        pass
+    t.equal((asker.communicate(timeout=60)[0].decode(), asker.returncode), (t.path("long.dump1.tmk") + "\n", 0), "what dump prints")
+    with open(t.path("full"), "wb"):
+        pass
+    done = t.run([t.tidemark, "dump", f"--pid={victim}"], status=1, timeout=20)
+    t.equal(done.errors, f"tidemark-record: cannot get a dump of process {victim}: No space left on device\n", "what is said to who asks")
+    os.kill(victim, signal.SIGTERM)
+    said = recorder.communicate(timeout=60)[1].decode()
+    t.equal((recorder.returncode, said), (0, f"tidemark-record: cannot write a dump of '{trace}': No space left on device\n"), "and by the recorder")
+    t.equal(sorted(name for name in os.listdir(t.dir) if ".dump" in name), ["long.dump1.tmk"], "files")
+    for name in ("long.dump1.tmk", "long.tmk"):
+        t.equal(t.imported(t.path(name)).row("select cut_reason, (select count(*) from loss) from trace"), (None, 0), name)
+
+
 main()
