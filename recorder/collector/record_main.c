@@ -471,7 +471,10 @@ static int start_attached(struct tm_collector *c) {
 	int length = snprintf(line, sizeof line, "%s\n", c->session.path);
 	bool told = write(c->options.session_fd, line, (size_t)length) == length;
 	close(c->options.session_fd);
-	return told ? 0 : fail(c, "cannot tell the program where its session is");
+	if (told) return 0;
+	tm_encoder_stop(&c->encoder);
+	tm_writer_discard(&c->writer); /* it has waited long enough, and runs on unrecorded */
+	return fail(c, "cannot tell the program where its session is");
 }
 
 static void know_ourselves(struct tm_collector *c) {

@@ -6,6 +6,7 @@ inside the recorder, and by pretended Slurm variables where there is no mpirun.
 import glob
 import os
 import shutil
+import time
 
 from tidemark_test import main, test
 
@@ -54,6 +55,11 @@ def mpirun_inside(t):
     t.equal(db.rows("select rank, world_size from process where exe like '%ranked%' order by 1"), [(r, 4) for r in range(4)], "ranks")
     t.equal(db.value("select count(*) from process where exe like '%mpirun%' or exe like '%orterun%'") >= 1, True, "mpirun is there too")
     ask_per_rank(t, db)
+
+
+def wait_until_there(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
 
 
 @test
@@ -125,6 +131,24 @@ def preload_holds_no_stream(t):
     with open(end, "wb"):
         pass
     t.equal(t.imported(t.whole(t.path("leaves.tmk"))).row("select count(*), (select count(*) from process) from allocation where size_bytes = 4711"), (1, 2), "what the child did")
+
+
+@test
+def preload_that_is_not_waited_for(t):
+    """The recorder comes when its program waits no more: there is nothing to record, and no trace is left."""
+    trace, late = t.path("late.tmk"), t.path("late")
+    with open(late, "w", encoding="ascii") as file:
+        file.write(f"#!/bin/sh\ntouch begun\nwhile [ ! -e go ]; do sleep 0.01; done\n'{t.recorder}' \"$@\"\necho $? > status\nmv status ended\n")
+    os.chmod(late, 0o700)
+    program = t.start([t.program("hello.c")], env={"LD_PRELOAD": t.library, "TIDEMARK_RECORD": late, "TIDEMARK_OPTIONS": f"-o {trace}"})
+    wait_until_there(t.path("begun"))
+    program.kill()
+    program.wait()
+    with open(t.path("go"), "wb"):
+        pass
+    wait_until_there(t.path("ended"))
+    with open(t.path("ended"), encoding="ascii") as file:
+        t.equal((file.read(), os.path.exists(trace)), ("125\n", False), "the recorder's exit status, and whether there is a trace")
 
 
 @test
