@@ -3,7 +3,8 @@
  * The recorder of a recorded program is the process that has open what the program has mapped, the session's memory; the program's environment
  * may be another by now, and names no recorder that the program has started itself. Where nothing is mapped the environment tells. A recorder's
  * own pid will do as well. The recorder is asked by a signal, and what it writes is known by its name (dumps.h): the first one that is not there yet, nor
- * being written. That it cannot write one stands in the session's memory.
+ * being written. That it cannot write one stands in the session's memory. Who asks holds a lock on that until the dump has its last name: two who ask at
+ * once would wait for the same one.
  */
 #include "dumps.h"
 #include "signals.h"
@@ -21,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <time.h>
@@ -146,7 +148,22 @@ static bool is_trace(const char *path) {
 	return is;
 }
 
-/* The trace that the recorder has open; a file that is about to take its place has the suffix .ring. */
+static bool is_dump_on_its_way(const char *path) {
+	const char *last = NULL;
+	int n = 0;
+	for (const char *at = path; (at = strstr(at, ".dump")); at++) last = at;
+	return last && sscanf(last, ".dump%*u.tmk.part%n", &n) == 0 && n > 0 && !last[n];
+}
+
+/* A file that is about to take the trace's place has its name and .ring. */
+static void leave_ring_off(char *path) {
+	size_t n = strlen(path);
+	if (n <= 5 || strcmp(path + n - 5, ".ring") != 0) return;
+	path[n - 5] = 0;
+	if (!is_trace(path)) path[n - 5] = '.';
+}
+
+/* The trace that the recorder has open. */
 static bool find_trace(long recorder, char trace[PATH_MAX]) {
 	char directory[64], link[PATH_MAX];
 	bool found = false;
@@ -156,10 +173,8 @@ static bool find_trace(long recorder, char trace[PATH_MAX]) {
 		snprintf(link, sizeof link, "%s/%s", directory, e->d_name);
 		ssize_t n = readlink(link, trace, PATH_MAX - 1);
 		trace[n > 0 ? n : 0] = 0;
-		const char *end = n > 5 ? trace + n - 5 : "";
-		bool is_dump = !strcmp(end, ".part");
-		if (!strcmp(end, ".ring")) trace[n - 5] = 0;
-		found = trace[0] == '/' && !is_dump && is_trace(trace);
+		leave_ring_off(trace);
+		found = trace[0] == '/' && !is_dump_on_its_way(trace) && is_trace(trace);
 	}
 	if (d) closedir(d);
 	return found;
@@ -231,21 +246,25 @@ static const char *wait_for(const char *path, long recorder, int session, uint32
 	return NULL;
 }
 
-static int ask_and_wait(long pid, long recorder, const char *output) {
-	char trace[PATH_MAX], path[PATH_MAX + 32];
-	int error;
-	while (!find_trace(recorder, trace)) {
-		/* Those that a recorder starts to help it have its name, and are found as easily. */
-		recorder = parent_of(recorder);
-		if (!is_recorder(recorder)) return fail(pid, "its recorder has no trace open that is a file");
+/* Until nobody else waits for a dump. false: that takes too long. */
+static bool wait_for_turn(long recorder, int session) {
+	const struct timespec nap = { 0, POLL_MS * 1000000l };
+	for (unsigned ms = 0; flock(session, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; ms += POLL_MS) {
+		if (!is_recorder(recorder) || ms > WAIT_MS) return false;
+		nanosleep(&nap, NULL);
 	}
+	return true;
+}
+
+static int ask_and_wait(long pid, long recorder, int session, const char *trace, const char *output) {
+	char path[PATH_MAX + 32];
+	int error;
+	if (!wait_for_turn(recorder, session)) return fail(pid, "its recorder ended, or writes another one");
 	if (output && access(output, F_OK) == 0) return fail(pid, "the output exists");
 	next_dump(trace, path);
-	int session = open_session(recorder);
 	uint32_t failed_before = failed_dumps(session, &error);
 	if (kill((pid_t)recorder, TM_SIGNAL_DUMP) != 0) return fail(pid, strerror(errno));
 	const char *failure = wait_for(path, recorder, session, failed_before);
-	if (session >= 0) close(session);
 	if (failure) return fail(pid, failure);
 	if (output && rename(path, output) != 0) {
 		char why[2 * PATH_MAX + 128];
@@ -254,6 +273,18 @@ static int ask_and_wait(long pid, long recorder, const char *output) {
 	}
 	printf("%s\n", output ? output : path);
 	return DONE;
+}
+
+static int dump(long pid, long recorder, const char *output) {
+	char trace[PATH_MAX];
+	while (!find_trace(recorder, trace)) {
+		/* Those that a recorder starts to help it have its name, and are found as easily. */
+		recorder = parent_of(recorder);
+		if (!is_recorder(recorder)) return fail(pid, "its recorder has no trace open that is a file");
+	}
+	int session = open_session(recorder), result = ask_and_wait(pid, recorder, session, trace, output);
+	if (session >= 0) close(session);
+	return result;
 }
 
 int tm_dump_command(int argc, char **argv) {
@@ -283,5 +314,5 @@ int tm_dump_command(int argc, char **argv) {
 		return USAGE;
 	}
 	long recorder = recorder_of(pid);
-	return recorder ? ask_and_wait(pid, recorder, output) : fail(pid, "it is not recorded, or does not run");
+	return recorder ? dump(pid, recorder, output) : fail(pid, "it is not recorded, or does not run");
 }

@@ -57,6 +57,35 @@ def a_trace_that_goes_to_a_pipe(t):
     t.equal(t.imported(t.path("whole.tmk")).row("select cut_reason, (select end_code from process) from trace"), (None, 5), "the trace")
 
 
+@test
+def several_who_ask_at_once(t):
+    """Each gets a dump of its own, under the name that it wants; of two who want one name the second is refused."""
+    recorder = t.start([t.recorder, "-o", t.path("run.tmk"), "--quiet", "--", t.program("forever.c")], stdout=subprocess.DEVNULL)
+    victim = t.command_of(recorder)
+    os.kill(recorder.pid, signal.SIGSTOP)
+    names = ("a.tmk", "b.tmk", "c.tmk", "c.tmk")
+    askers = [t.start([t.tidemark, "dump", f"--pid={victim}", "-o", t.path(name)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for name in names]
+    time.sleep(0.3)
+    os.kill(recorder.pid, signal.SIGCONT)
+    said = sorted((asker.communicate(timeout=30)[1].decode().rpartition(": ")[2], asker.returncode) for asker in askers)
+    t.equal(said, [("", 0)] * 3 + [("the output exists\n", 1)], "what they are told")
+    os.kill(victim, signal.SIGTERM)
+    t.equal(recorder.wait(60), 5, "status")
+    for name in names[:3]:
+        t.equal(t.imported(t.path(name)).value("select cut_reason from trace"), None, name)
+    t.equal([name for name in os.listdir(t.dir) if ".dump" in name], [], "further dumps")
+
+
+@test
+def names_that_look_like_those_of_dumps(t):
+    for name in ("run.part", "run.ring", "run.dump.part"):
+        recorder = t.start([t.recorder, "-o", t.path(name), "--quiet", "--", t.program("forever.c")], stdout=subprocess.DEVNULL)
+        done = t.run([t.tidemark, "dump", f"--pid={t.command_of(recorder)}"], status=0, timeout=30)
+        t.equal(done.text, t.path(f"{name}.dump1.tmk\n"), "what dump prints")
+        recorder.kill()
+        recorder.wait()
+
+
 HELD = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
