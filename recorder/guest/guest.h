@@ -141,6 +141,7 @@ struct tm_thread {
 	uint32_t end_rounds; /* rounds of pthread-key destructors seen */
 	bool ended;          /* the last round is over: this state serves one hook and is closed */
 	_Atomic uint32_t nested_count;
+	uint32_t nested_before; /* what was kept and lost at the last call of the malloc family inside of another hook */
 	struct tm_nested nested[TM_NESTED_MAX];
 	uintptr_t stack_least; /* what lies below is not the thread's own stack, as far as the thread's descriptor says; 0: nobody asked */
 	bool stack_grows;   /* downwards, as the main thread's does */

@@ -58,14 +58,22 @@ void tm_causes_end(void) {
 
 #define LOOK_EVERY_LOST 16u
 
+/* Is it to be looked whether `inside` is stale, by a call of the malloc family? Who is further out than the hook was has hardly come from a handler in it, and
+ * looks each time; else what the handler did already says when: it may have left since. A call that is not counted among that says nothing (with --sample, or
+ * while recording is stopped): who comes behind one looks as well. */
+static bool is_time_to_look(struct tm_thread *t, uintptr_t frame) {
+	uint32_t n = t->nested_count,
+		 lost = n < TM_NESTED_MAX ? 0 : (uint32_t)atomic_load_explicit(&t->ring->nested_lost, memory_order_relaxed);
+	bool was_counted = n + lost != t->nested_before;
+	t->nested_before = n + lost;
+	if (!was_counted || (frame > tm_tls.inside && frame < t->stack_high)) return true;
+	return n < TM_NESTED_MAX ? !(n & (n - 1)) : lost % LOOK_EVERY_LOST == 0;
+}
+
 /* A handler that left by longjmp leaves `inside` set. It is stale if no hook of ours is on the stack any more, further out than this one
- * (through the handler's frame, and from another stack). Who is further out than the hook was has hardly come from a handler in it, and is looked at each time;
- * else what the handler did already says when: it may have left since. */
-TM_COLD static bool inside_is_stale(uintptr_t frame) {
-	const struct tm_thread *t = tm_tls.thread;
-	uint32_t n = t ? t->nested_count : 0;
-	if (n == TM_NESTED_MAX && atomic_load_explicit(&t->ring->nested_lost, memory_order_relaxed) % LOOK_EVERY_LOST) n--;
-	if (n & (n - 1) && (frame <= tm_tls.inside || frame >= t->stack_high)) return false;
+ * (through the handler's frame, and from another stack). All other calls look each time: what one of them does is not kept until the hook leaves. */
+TM_COLD static bool inside_is_stale(uintptr_t frame, bool is_kept) {
+	if (is_kept && tm_tls.thread && !is_time_to_look(tm_tls.thread, frame)) return false;
 	return !tm_stack_holds_hook(tm_tls.thread);
 }
 
@@ -80,6 +88,14 @@ static void forget_inside(struct tm_thread *t, uintptr_t frame) {
 	tm_tls.inside = frame;
 	if (atomic_load(tm_guest.epoch) == t->epoch) tm_emit_nested(t);
 	else t->nested_count = 0;
+}
+
+/* The same where no hook is returned to, on the stack or not. */
+static void leave_behind(uintptr_t frame) {
+	struct tm_thread *t = tm_tls.thread;
+	if (!tm_tls.inside || tm_tls.ours) return;
+	if (t && t->process == tm_guest.process) forget_inside(t, frame);
+	tm_tls.inside = 0;
 }
 
 /* Another allocator than libc's may call its own malloc as the last thing it does: that returns to our hook, and there is no frame between the two. */
@@ -173,6 +189,7 @@ static void last_round(struct tm_thread *t) {
  * time and close in the last one. What a handler did in the middle of it could not be told from what we do: signals wait. */
 static void thread_ends(void *value) {
 	struct tm_raw_signals signals = tm_raw_hold_signals();
+	leave_behind((uintptr_t)__builtin_frame_address(0)); /* of a handler that ended its thread by pthread_exit() */
 	struct tm_thread *t = tm_hook_enter();
 	(void)value;
 	if (!t || tm_is_sandboxed()) { /* the collector notices that the thread has gone */
@@ -335,11 +352,12 @@ __attribute__((constructor)) static void construct(void) {
 
 /* --- the way in and out --- */
 
-TM_COLD struct tm_thread *tm_enter_slow(uintptr_t frame, bool is_hooks) {
+TM_COLD struct tm_thread *tm_enter_slow(uintptr_t frame, enum tm_way_in way) {
+	bool is_hooks = way != TM_IN_OUT_OF_LINE;
 	if (tm_tls.ours && !causes_were_left(frame)) return NULL;
 	if (TM_UNLIKELY(atomic_load_explicit(&tm_tls.confined_child, memory_order_relaxed) & TM_NO_CLOCK)) return NULL;
 	if (tm_tls.inside) {
-		if ((is_hooks && returns_to_hook(frame)) || !inside_is_stale(frame)) return NULL;
+		if ((is_hooks && returns_to_hook(frame)) || !inside_is_stale(frame, way == TM_IN_MALLOC)) return NULL;
 		if (tm_tls.thread) forget_inside(tm_tls.thread, frame);
 		tm_tls.inside = 0;
 	}
@@ -371,7 +389,7 @@ TM_COLD struct tm_thread *tm_enter_slow(uintptr_t frame, bool is_hooks) {
 }
 
 TM_HOT struct tm_thread *tm_hook_enter(void) {
-	return tm_enter_by(false);
+	return tm_enter_by(TM_IN_OUT_OF_LINE);
 }
 
 struct tm_thread *tm_hook_enter_to_say(void) {

@@ -25,7 +25,11 @@
 
 /* --- in and out --- */
 
-struct tm_thread *tm_enter_slow(uintptr_t frame, bool is_hooks);
+/* The frame is that of the hook itself, which returns to whoever called it, unless it is tm_hook_enter()'s. What the malloc family does inside of another hook
+ * is kept (tm_nested_add()). */
+enum tm_way_in { TM_IN_OUT_OF_LINE, TM_IN_HOOK, TM_IN_MALLOC };
+
+struct tm_thread *tm_enter_slow(uintptr_t frame, enum tm_way_in way);
 void tm_leave_slow(struct tm_thread *t);
 
 /* The thread has a state, is in no hook, and everything is as it was at its last event. */
@@ -33,8 +37,7 @@ static inline __attribute__((always_inline)) bool tm_may_enter(const struct tm_t
 	return t && !tm_tls.inside && atomic_load_explicit(tm_guest.epoch, memory_order_relaxed) == t->epoch;
 }
 
-/* is_hooks: the frame is that of the hook itself, which returns to whoever called it. */
-static inline __attribute__((always_inline)) struct tm_thread *tm_enter_by(bool is_hooks) {
+static inline __attribute__((always_inline)) struct tm_thread *tm_enter_by(enum tm_way_in way) {
 	uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
 	struct tm_thread *t = tm_tls.thread;
 
@@ -42,12 +45,17 @@ static inline __attribute__((always_inline)) struct tm_thread *tm_enter_by(bool 
 		tm_tls.inside = frame;
 		return t;
 	}
-	return tm_enter_slow(frame, is_hooks);
+	return tm_enter_slow(frame, way);
 }
 
 /* As tm_hook_enter(), which is this, out of line. */
 static inline __attribute__((always_inline)) struct tm_thread *tm_enter(void) {
-	return tm_enter_by(true);
+	return tm_enter_by(TM_IN_HOOK);
+}
+
+/* The same for the malloc family. */
+static inline __attribute__((always_inline)) struct tm_thread *tm_enter_malloc(void) {
+	return tm_enter_by(TM_IN_MALLOC);
 }
 
 static inline __attribute__((always_inline)) void tm_leave(struct tm_thread *t) {

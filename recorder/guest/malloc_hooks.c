@@ -93,7 +93,7 @@ TM_COLD static void *malloc_unrecorded(size_t size, const void *frame) {
 }
 
 INLINE void *malloc_through(size_t size, const void *frame, bool sampling) {
-	struct tm_thread *t = tm_enter();
+	struct tm_thread *t = tm_enter_malloc();
 	if (TM_UNLIKELY(!t)) return malloc_unrecorded(size, frame);
 	void *p = tm_real.malloc(size);
 	record_alloc(t, TM_OP_MALLOC, p, size, frame, sampling);
@@ -114,7 +114,7 @@ TM_COLD static void *calloc_unrecorded(size_t count, size_t size, const void *fr
 }
 
 INLINE void *calloc_through(size_t count, size_t size, const void *frame, bool sampling) {
-	struct tm_thread *t = tm_enter();
+	struct tm_thread *t = tm_enter_malloc();
 	if (TM_UNLIKELY(!t)) return calloc_unrecorded(count, size, frame);
 	void *p = tm_real.calloc(count, size);
 	size_t bytes;
@@ -130,7 +130,7 @@ static void free_on_our_account(enum tm_op op, void *p) {
 
 	tm_tls.inside = 0;
 	tm_tls.ours = 0;
-	t = tm_enter();
+	t = tm_enter_malloc();
 	if (t && (!t->samples || tm_sample_forget(p))) tm_record_free(t, op, p);
 	if (t) tm_leave(t);
 	tm_tls.ours = 1;
@@ -160,7 +160,7 @@ TM_COLD static void free_of_ours(struct tm_thread *t, void *p) {
 }
 
 INLINE void free_through(enum tm_op op, void *p, bool sampling) {
-	struct tm_thread *t = p ? tm_enter() : NULL;
+	struct tm_thread *t = p ? tm_enter_malloc() : NULL;
 	if (TM_UNLIKELY(!t)) {
 		free_unrecorded(op, p, __builtin_return_address(0));
 		return;
@@ -216,7 +216,7 @@ static void record_no_resize(struct tm_thread *t, void *old, bool freed, uint64_
 
 /* realloc and reallocarray of a block that exists. */
 INLINE void *resize(enum tm_op op, void *old, size_t size, const void *frame, bool sampling) {
-	struct tm_thread *t = tm_enter();
+	struct tm_thread *t = tm_enter_malloc();
 	if (TM_UNLIKELY(!t)) return resize_unrecorded(op, old, size, frame);
 	bool held = !sampling || tm_sample_forget(old);
 	uint64_t begin = held ? tm_begin(t) : 0;
@@ -251,7 +251,7 @@ TM_COLD static void *resize_nothing_unrecorded(enum tm_op op, size_t size, const
 }
 
 INLINE void *resize_nothing(enum tm_op op, size_t size, const void *frame, bool sampling) {
-	struct tm_thread *t = tm_enter();
+	struct tm_thread *t = tm_enter_malloc();
 	if (TM_UNLIKELY(!t)) return resize_nothing_unrecorded(op, size, frame);
 	void *p = tm_real.realloc(NULL, size);
 	record_alloc(t, op, p, size, frame, sampling);
@@ -474,8 +474,8 @@ static void record_aligned(struct tm_thread *t, enum tm_op op, void *p, int erro
 
 /* The process' first call may be one of these. */
 INLINE struct tm_thread *enter_aligned(void) {
-	struct tm_thread *t = tm_enter();
-	return TM_UNLIKELY(!t) && comes_again() ? tm_enter() : t;
+	struct tm_thread *t = tm_enter_malloc();
+	return TM_UNLIKELY(!t) && comes_again() ? tm_enter_malloc() : t;
 }
 
 int posix_memalign(void **out, size_t alignment, size_t size) {

@@ -227,9 +227,10 @@ TM_EXPORT int __libc_start_main(program_main_function *program, int argc, char *
 
 /* --- fork --- */
 
-/* Whom clone() made becomes a process of its own at its first event: before it has a child, which would take its parent for its own else. */
+/* Whom clone() made becomes a process of its own at its first event: before it has a child, which would take its parent for its own else. And a hook that was
+ * left by a jump is to be forgotten before the handlers of pthread_atfork, which have this one on their stack. */
 static void announce_cloned(void) {
-	struct tm_thread *t = tm_guest.epoch && atomic_load(tm_guest.epoch) == 0 ? tm_hook_enter() : NULL;
+	struct tm_thread *t = tm_guest.epoch && (atomic_load(tm_guest.epoch) == 0 || tm_tls.inside) ? tm_hook_enter() : NULL;
 	if (t) tm_hook_leave(t);
 }
 

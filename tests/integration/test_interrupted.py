@@ -1,0 +1,61 @@
+"""A handler of signals that interrupts a call of the malloc family and does not come back to it: what it did, and what comes after it.
+
+Method: fixtures/programs/interrupted.c; an allocator behind ours raises the signal, so that it always comes in the middle of a malloc.
+"""
+from tidemark_test import main, test
+
+
+def interrupted(t, how, count, *options, status=3):
+    library = t.program("interrupted.c", "-DLIBRARY", "-shared", "-fPIC", "-fno-builtin", name="libinterrupted.so")
+    program = t.program("interrupted.c", "-O1", "-fno-builtin", "-pthread")
+    return t.record(["env", f"LD_PRELOAD={library}", program, how, str(count)], "--quiet", *options, status=status)
+
+
+def no_loss(t, db, what):
+    t.equal(db.rows("select kind, count from loss"), [], f"losses ({what})")
+
+
+def blocks(db, *sizes):
+    return {size: n for size in sizes if (n := db.value(f"select count(*) from allocation where size_bytes = {size}"))}
+
+
+@test
+def handler_that_leaps(t):
+    """However many blocks it allocated: mappings, a fork and its wait, and the exit are recorded, also deeper in the stack than the malloc was called."""
+    for count in (0, 3, 6, 40):
+        db = t.imported(interrupted(t, "leap", count))
+        no_loss(t, db, count)
+        expected = {1 << 20: 100, 4242: count, 4300: 1} if count else {1 << 20: 100, 4300: 1}
+        t.equal(blocks(db, 1 << 20, 4242, 4300), expected, f"mappings and blocks ({count})")
+        t.equal(db.rows("select end_kind, end_code from process where end_kind <> 'exec' order by id"), [("exit", 3), ("exit", 5)], f"processes ({count})")
+
+
+@test
+def handler_that_leaps_to_an_exit(t):
+    for count in (3, 5):
+        db = t.imported(interrupted(t, "exit", count))
+        no_loss(t, db, count)
+        t.equal(blocks(db, 4242, 4300), {4242: count, 4300: 1}, f"blocks ({count})")
+        t.equal(db.value("select exit_ns < end_ns from process where end_kind = 'exit'"), 1, f"the exit has begun before the end ({count})")
+
+
+@test
+def sampled_blocks_after_a_leap(t):
+    """Calls that are no samples are not kept: they do not say how far the handler has come."""
+    for count in (3, 5, 40):
+        db = t.imported(interrupted(t, "frees", count, "--sample=1"))
+        t.equal(db.value("select count(free_ns) from allocation where size_bytes = 4000"), count, f"blocks that the handler freed ({count})")
+        found = blocks(db, 5000).get(5000, 0)
+        t.check(found >= 99, f"{found} of 100 blocks that came next ({count})")
+
+
+@test
+def handler_that_ends_its_thread(t):
+    for count in (0, 3, 7):
+        db = t.imported(interrupted(t, "thread", count, status=0))
+        no_loss(t, db, count)
+        t.equal(blocks(db, 4242), {4242: 3 * count} if count else {}, f"blocks ({count})")
+        t.equal(db.value("select count(*) from thread where end_ns is not null"), 3, f"threads that ended ({count})")
+
+
+main()
