@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define TM_SHM_MAGIC 0x6d6469740000000full /* the low half is the layout's version */
+#define TM_SHM_MAGIC 0x6d64697400000010ull /* the low half is the layout's version */
 #define TM_SESSION_ENV "TIDEMARK_SESSION"  /* path of the shared memory, set by the collector for its child */
 #define TM_SESSION_NAME "tidemark"         /* is in the name of that memory, where /proc lists it */
 #define TM_OPTIONS_ENV "TIDEMARK_OPTIONS"  /* options of tidemark-record, for a program preloaded without it */
@@ -176,6 +176,7 @@ struct tm_ring {
 	_Atomic uint32_t walking;           /* 1: the thread reads the Python interpreter's memory (guest/python.h) */
 	_Atomic uint32_t modules_ended;     /* and so often they had been: as modules_begun when none are under way */
 	_Atomic uint64_t lost_records;      /* of this claim, that are no event: scopes, marks, ends, ... */
+	_Atomic uint32_t nested_kept; /* events of such handlers in the side buffer: lost where the program ends before the hook leaves */
 
 	_Alignas(64) _Atomic uint64_t tail; /* bytes ever read; the collector's */
 	_Atomic uint32_t waiting;           /* futex: 1 while the producer waits for room; the collector sets 0 and wakes */

@@ -75,6 +75,7 @@ static void take_losses(struct tm_collector *c, struct tm_ring_view *r, struct t
 	uint64_t events = atomic_load_explicit(&ring->lost_events, memory_order_relaxed);
 	uint64_t bytes = atomic_load_explicit(&ring->lost_bytes, memory_order_relaxed);
 	uint64_t nested = atomic_load_explicit(&ring->nested_lost, memory_order_relaxed);
+	if (closing) nested += atomic_load_explicit(&ring->nested_kept, memory_order_relaxed);
 	uint64_t records = atomic_load_explicit(&ring->lost_records, memory_order_relaxed);
 	if (events == r->lost_events && nested == r->nested_lost && records == r->lost_records && !r->impossible_events) return;
 	uint64_t now = tm_monotonic_ns();
@@ -86,8 +87,9 @@ static void take_losses(struct tm_collector *c, struct tm_ring_view *r, struct t
 					  ? "the thread's buffer was full, or the table of the samples that live (a note says so then)"
 					  : "the thread's buffer was full");
 	if (nested > r->nested_lost)
-		tm_drain_add_loss(c, r, "nested", nested - r->nested_lost, 0,
-				  "a signal handler made more calls inside one call than are kept");
+		tm_drain_add_loss(
+			c, r, "nested", nested - r->nested_lost, 0,
+			"a signal handler made more calls inside one call than are kept, or ended the program in the middle of it");
 	if (records > r->lost_records)
 		tm_drain_add_lost_records(
 			c, r, "records", records - r->lost_records,

@@ -228,6 +228,7 @@ bool tm_ring_claim(struct tm_thread *t) {
 	atomic_store(&ring->lost_events, 0);
 	atomic_store(&ring->lost_bytes, 0);
 	atomic_store(&ring->nested_lost, 0);
+	atomic_store(&ring->nested_kept, 0);
 	atomic_store(&ring->lost_records, 0);
 	atomic_store(&ring->modules_begun, 0);
 	atomic_store(&ring->modules_ended, 0);

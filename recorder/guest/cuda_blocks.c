@@ -30,6 +30,10 @@ static void unlock(void) {
 	atomic_store_explicit(&locked, 0, memory_order_release);
 }
 
+bool tm_cuda_blocks_are_locked(void) {
+	return atomic_load_explicit(&locked, memory_order_relaxed) == tm_guest.pid;
+}
+
 static uint64_t first_place(unsigned kind, uint64_t key) {
 	uint64_t hash = (key ^ (uint64_t)kind << 57) * 0x9E3779B97F4A7C15ull;
 	return (hash ^ hash >> 32) & (place_count - 1);

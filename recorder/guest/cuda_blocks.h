@@ -52,4 +52,7 @@ bool tm_cuda_block_add(enum tm_cuda_key kind, uint64_t key, int handles, int map
  * Begin with *at = 0; false: no more, wherever others that came or went meanwhile have moved them. Blocks that come meanwhile may be met or not. */
 bool tm_cuda_block_take_of(uint64_t *at, uint64_t context, int device, struct tm_cuda_block *out);
 
+/* A thread of this process is in the middle of one of these, the calling one perhaps. */
+bool tm_cuda_blocks_are_locked(void);
+
 #endif

@@ -272,8 +272,10 @@ void tm_emit_nested(struct tm_thread *t) {
 		for (uint32_t i = 0; i < count && i < TM_NESTED_MAX; i++) {
 			struct tm_nested *n = &t->nested[i];
 			t->begun = true;
-			if (n->ticks) emit_one_nested(t, n);
+			if (!n->ticks) continue;
+			emit_one_nested(t, n);
 			n->ticks = 0;
+			atomic_fetch_sub_explicit(&t->ring->nested_kept, 1, memory_order_relaxed);
 		}
 	} while (!atomic_compare_exchange_strong(&t->nested_count, &count, 0));
 	tm_cancel(t);

@@ -233,6 +233,8 @@ struct tm_thread *tm_hook_enter(void);
 void tm_hook_leave(struct tm_thread *t);
 /* The same for a record that is no event of the program's memory: nothing is lost where there is no ring for it. */
 struct tm_thread *tm_hook_enter_to_say(void);
+/* The calling thread or process ends: a hook that a signal handler has interrupted is not returned to, and what it was at is forgotten. */
+void tm_hook_leave_behind(void);
 /* In a fork's child, which a signal handler may have made in the middle of a hook: that goes on when the handler returns, and records nothing. */
 void tm_hook_abandon(void);
 /* Where the calling thread's value of the one pthread key lies that has this value, for as long as there is that key; NULL: it is the value of several or none,

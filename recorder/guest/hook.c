@@ -7,6 +7,7 @@
  *           handler's are kept in a side buffer and written when the interrupted hook leaves.
  */
 #include "attach.h"
+#include "cuda_blocks.h"
 #include "emit.h"
 #include "hot.h"
 #include "injection.h"
@@ -90,11 +91,13 @@ static void forget_inside(struct tm_thread *t, uintptr_t frame) {
 	else t->nested_count = 0;
 }
 
-/* The same where no hook is returned to, on the stack or not. */
-static void leave_behind(uintptr_t frame) {
+/* Not in the middle of what would be waited for where it is met again. */
+void tm_hook_leave_behind(void) {
 	struct tm_thread *t = tm_tls.thread;
-	if (!tm_tls.inside || tm_tls.ours) return;
-	if (t && t->process == tm_guest.process) forget_inside(t, frame);
+	if (!tm_tls.inside || tm_tls.ours || !tm_guest.epoch || atomic_load(tm_guest.epoch) == TM_EPOCH_ADOPTING ||
+	    tm_cuda_blocks_are_locked())
+		return;
+	if (t && t->process == tm_guest.process) forget_inside(t, (uintptr_t)__builtin_frame_address(0));
 	tm_tls.inside = 0;
 }
 
@@ -189,7 +192,7 @@ static void last_round(struct tm_thread *t) {
  * time and close in the last one. What a handler did in the middle of it could not be told from what we do: signals wait. */
 static void thread_ends(void *value) {
 	struct tm_raw_signals signals = tm_raw_hold_signals();
-	leave_behind((uintptr_t)__builtin_frame_address(0)); /* of a handler that ended its thread by pthread_exit() */
+	tm_hook_leave_behind(); /* of a handler that ended its thread by pthread_exit() */
 	struct tm_thread *t = tm_hook_enter();
 	(void)value;
 	if (!t || tm_is_sandboxed()) { /* the collector notices that the thread has gone */
@@ -448,6 +451,7 @@ void tm_nested_add(enum tm_op op, const void *addr, size_t size) {
 		atomic_fetch_add(&t->ring->nested_lost, 1);
 		return;
 	}
+	atomic_fetch_add_explicit(&t->ring->nested_kept, 1, memory_order_relaxed); /* the program may end at any time, too */
 	tm_set_busy(t);
 	struct tm_nested *n = &t->nested[slot];
 	n->addr = (uint64_t)(uintptr_t)addr;

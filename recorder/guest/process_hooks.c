@@ -107,7 +107,10 @@ static void say_thread_name(struct tm_thread *t) {
 	if (n) tm_emit_control(t, TM_CTL_THREAD_NAME, 0, 0, NULL, 0, name, n);
 }
 
+/* Of whom a filter forbids to ask nobody knows whether it is a vfork child, whose parent returns to the hook on its stack. */
 static void leave(int status, bool orderly) {
+	if (tm_tls.inside && !tm_is_sandboxed() && !in_vfork_child()) tm_hook_leave_behind();
+
 	struct tm_thread *t = tm_hook_enter_to_say();
 	uint64_t words[1] = { (uint64_t)(status & EXIT_STATUS_MASK) };
 

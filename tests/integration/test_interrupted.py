@@ -58,4 +58,33 @@ def handler_that_ends_its_thread(t):
         t.equal(db.value("select count(*) from thread where end_ns is not null"), 3, f"threads that ended ({count})")
 
 
+@test
+def handler_that_ends_the_process(t):
+    """By an exit: what it did is recorded, and what the handlers of that exit do, with its begin."""
+    for how, block in (("exit", {4300: 1}), ("_exit", {}), ("quick_exit", {4300: 1})):
+        for count in (3, 5, 70):
+            db = t.imported(interrupted(t, f"end_{how}", count, status=7))
+            lost = max(count - 64, 0)
+            t.equal(db.rows("select kind, count from loss"), [("nested", lost)] if lost else [], f"losses ({how}, {count})")
+            t.equal(blocks(db, 4242, 4300), {4242: count - lost, **block}, f"blocks ({how}, {count})")
+            t.equal(db.rows("select end_kind, end_code, exit_ns < end_ns from process where end_kind <> 'exec'"), [("exit", 7, 1)], f"process ({how}, {count})")
+
+
+@test
+def handler_whose_process_is_ended(t):
+    """Killed, or become another program, which may have failed: what the handler did is not recorded, but counted."""
+    for how, status in (("kill", 137), ("abort", 134), ("exec", 0)):
+        for count in (0, 5, 70):
+            db = t.imported(interrupted(t, f"end_{how}", count, status=status))
+            t.equal(db.rows("select kind, sum(count) from loss group by 1"), [("nested", count)] if count else [], f"losses ({how}, {count})")
+
+
+@test
+def handler_with_a_vfork_child(t):
+    """Its child leaves, and not the process: the hook is returned to."""
+    db = t.imported(interrupted(t, "vfork", 5))
+    no_loss(t, db, "vfork")
+    t.equal(blocks(db, 777, 4242, 4300, 5000), {777: 1, 4242: 5, 4300: 1, 5000: 100}, "blocks")
+
+
 main()
