@@ -21,7 +21,7 @@
 #define NAP_NS 2000000
 #define ENVIRONMENT_MAX ((size_t)4 << 20) /* bytes; the kernel's own limit is about this */
 #define SESSION "TIDEMARK_SESSION=/proc/"
-#define RING ".ring"      /* ends the name of what a ring is being written to anew */
+#define RING ".ring"            /* and maybe a number ends the name of what a ring is being written to anew */
 #define SESSION_NAME "tidemark" /* is in the name of the memory that recorder and process share */
 
 void tm_live_source_of_file(struct tm_live_source *s, const char *path) {
@@ -144,7 +144,8 @@ static int recorder_of(int pid) {
 static bool is_half_done(const char *path) {
 	size_t n = strlen(path), suffix = sizeof RING - 1;
 	char other[PATH_MAX];
-	if (n <= suffix || n >= sizeof other || strcmp(path + n - suffix, RING) != 0) return false;
+	while (n && path[n - 1] >= '0' && path[n - 1] <= '9') n--;
+	if (n <= suffix || n >= sizeof other || memcmp(path + n - suffix, RING, suffix) != 0) return false;
 	snprintf(other, sizeof other, "%.*s", (int)(n - suffix), path);
 	return access(other, F_OK) == 0;
 }

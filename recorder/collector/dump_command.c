@@ -155,10 +155,11 @@ static bool is_dump_on_its_way(const char *path) {
 	return last && sscanf(last, ".dump%*u.tmk.part%n", &n) == 0 && n > 0 && !last[n];
 }
 
-/* A file that is about to take the trace's place has its name and .ring. */
+/* A file that is about to take the trace's place has its name with the suffix .ring, or .ring2 and so on. */
 static void leave_ring_off(char *path) {
 	size_t n = strlen(path);
-	if (n <= 5 || strcmp(path + n - 5, ".ring") != 0) return;
+	while (n && path[n - 1] >= '0' && path[n - 1] <= '9') n--;
+	if (n <= 5 || memcmp(path + n - 5, ".ring", 5) != 0) return;
 	path[n - 5] = 0;
 	if (!is_trace(path)) path[n - 5] = '.';
 }

@@ -273,17 +273,29 @@ static void leave_link(struct tm_writer *w) {
 	w->path = real;
 }
 
+/* PATH.ring, or PATH.ring2 and so on: nobody asked for what is there to be overwritten, nor for a link to be followed. To be freed. */
+static char *path_beside(const char *path, unsigned number) {
+	size_t size = strlen(path) + sizeof ".ring4294967295";
+	char *beside = tm_memory_new(size, 1);
+	if (number > 1) snprintf(beside, size, "%s.ring%u", path, number);
+	else snprintf(beside, size, "%s.ring", path);
+	return beside;
+}
+
+static bool is_taken(int result) {
+	return result == -EEXIST || result == -EISDIR;
+}
+
 /* Both take up to ATTEMPTS to find their directory, and return 0 or -errno. */
 static int open_beside(struct tm_writer *w, struct tm_writer *next) {
 	int result = -ENOENT;
-	for (unsigned attempts = 0; result == -ENOENT && attempts < ATTEMPTS; attempts++) {
+	unsigned number = 1;
+	for (unsigned attempts = 0; (result == -ENOENT || is_taken(result)) && attempts < ATTEMPTS; attempts++) {
 		tm_writer_follow(w);
 		leave_link(w);
-		size_t n = strlen(w->path);
-		char *path = tm_memory_new(n + sizeof ".ring", 1);
-		memcpy(path, w->path, n);
-		memcpy(path + n, ".ring", sizeof ".ring");
-		result = tm_writer_open(next, path, true);
+		char *path = path_beside(w->path, number);
+		result = tm_writer_open(next, path, false);
+		number += is_taken(result);
 		if (result < 0) {
 			tm_writer_close(next);
 			free(path);

@@ -124,12 +124,30 @@ def file_stays_within_its_bound(t):
     t.equal(child.returncode, 0, "status")
     t.check(times >= 3, f"the file was seen to be written anew only {times} times")
     t.check(0 < most <= size, f"the file had {most} bytes, {size} are allowed")
-    t.equal([name for name in os.listdir(t.dir) if name.endswith(".ring")], [], "files left behind")
+    t.equal([name for name in os.listdir(t.dir) if ".ring" in name], [], "files left behind")
     with open(t.path("out"), encoding="ascii") as file:
         wanted = printed(file.read())
     db = t.imported(trace)
     whole = db.rows("select sum(live_bytes), sum(live_count) from live_at_exit where heap = 'malloc' and stack_id in (select id from stack where depth > 1)")
     t.equal(whole, [(sum(s for s, _ in wanted.values()), sum(c for _, c in wanted.values()))], "live at exit, without names")
+
+
+@test
+def what_lies_beside_stays(t):
+    """The names under which the file would be written anew are somebody's: a file, and a link to one."""
+    victim, ring = t.path("victim"), t.path("beside.tmk.ring")
+    for path in (victim, ring):
+        with open(path, "w", encoding="ascii") as file:
+            file.write("somebody's")
+    os.symlink(victim, ring + "2")
+    recording = t.record([t.program("flight.c"), "300000", "7"], "--max-size=512KiB,ring", "--names=none", output=t.path("beside.tmk"))
+    db = t.imported(recording)
+    t.equal([kind for kind, in db.rows("select kind from loss")], ["dropped"], "losses")
+    t.equal(sorted(name for name in os.listdir(t.dir) if ".ring" in name), ["beside.tmk.ring", "beside.tmk.ring2"], "files beside the trace")
+    t.check(os.path.islink(ring + "2"), "the link is gone")
+    for path in (victim, ring):
+        with open(path, encoding="ascii") as file:
+            t.equal(file.read(), "somebody's", path)
 
 
 def most_bytes(t, trace, size, *program, stopped_s=0.0):
