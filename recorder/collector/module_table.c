@@ -4,11 +4,14 @@
 #include "collector.h"
 #include "executable.h"
 #include "memory.h"
+#include "symbols.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* Index of the first loaded module that ends above addr. */
 static size_t position(const struct tm_collector *c, const struct tm_loaded_modules *l, uint64_t addr) {
@@ -56,9 +59,27 @@ static bool names_libc(const char *path) {
 	       !strncmp(name, "ld-musl", 7);
 }
 
+static bool is_same_file(const char *path, const char *other) {
+	struct stat a, b;
+	return stat(path, &a) == 0 && stat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* What a path leads to for the process, where it has another root or other mounts than we have and ours leads to another file; else the path as it is. Of a
+ * process that has ended nobody knows. */
+static const char *reach(const struct tm_process *p, const char *path, char rooted[PATH_MAX]) {
+	char root[64], mounts[64];
+	struct stat file;
+	snprintf(root, sizeof root, "/proc/%u/root", p->system_pid);
+	snprintf(mounts, sizeof mounts, "/proc/%u/ns/mnt", p->system_pid);
+	if (*path != '/' || tm_symbols_own_path(path) || stat(path, &file) != 0) return path;
+	if (is_same_file(root, "/") && is_same_file(mounts, "/proc/self/ns/mnt")) return path;
+	if (snprintf(rooted, PATH_MAX, "%s%s", root, path) >= PATH_MAX) return path;
+	return stat(rooted, &file) != 0 || is_same_file(rooted, path) ? path : rooted;
+}
+
 /* Leaks that the program knows about. */
-static void note_suppressions(struct tm_collector *c, const struct tm_process *p, const struct tm_module *m) {
-	const struct tm_default_suppressions *known = tm_default_suppressions_of(&c->modules.suppressions, m->path);
+static void note_suppressions(struct tm_collector *c, const struct tm_process *p, const struct tm_module *m, const char *path) {
+	const struct tm_default_suppressions *known = tm_default_suppressions_of(&c->modules.suppressions, path);
 	char text[1024];
 	if (known->text) tm_group_add_note(c->group, p->id, m->load_ticks, "suppressions", known->text);
 	else if (known->found) {
@@ -72,11 +93,20 @@ static void note_suppressions(struct tm_collector *c, const struct tm_process *p
 
 static void describe(struct tm_collector *c, struct tm_process *p, struct tm_module *m) {
 	struct tm_executable file;
+	char rooted[PATH_MAX];
+	bool is_exe = p->exe && !strcmp(m->path, p->exe);
 	m->is_libc = names_libc(m->path);
-	if (!p->exe || strcmp(m->path, p->exe)) return;
-	tm_executable_read(m->path, &file);
-	if (file.entry) m->entry = m->bias + file.entry;
-	note_suppressions(c, p, m);
+	if (!is_exe && m->build_id_size) return;
+	const char *path = reach(p, m->path, rooted);
+	if (is_exe) {
+		tm_executable_read(path, &file);
+		if (file.entry) m->entry = m->bias + file.entry;
+		note_suppressions(c, p, m, path);
+	}
+	if (m->build_id_size || path == m->path) return;
+	/* Nothing else would keep names from being those of our file, now or later. */
+	free(m->path);
+	m->path = tm_memory_copy_text(path, strlen(path));
 }
 
 static void write_module(struct tm_collector *c, uint32_t id) {
@@ -123,12 +153,12 @@ void tm_module_loaded(struct tm_collector *c, struct tm_process *p, uint64_t tic
 /* One line of /proc/PID/maps whose range holds unknown frames that are new becomes a module, if it maps a file for execution. */
 static void take_maps_line(struct tm_collector *c, struct tm_process *p, char *line) {
 	uint64_t low, high, offset;
-	char permissions[5], *path = strchr(line, '/');
+	char permissions[5], rooted[PATH_MAX], *path = strchr(line, '/');
 	struct tm_executable file;
 	if (!path || sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64, &low, &high, permissions, &offset) != 4) return;
 	path[strcspn(path, "\n")] = 0;
 	if (permissions[2] != 'x' || tm_module_at(c, p, low + 1) || !tm_stack_tree_has_new_unknown(&c->stacks, p->id, low, high)) return;
-	tm_executable_read(path, &file);
+	tm_executable_read(reach(p, path, rooted), &file);
 	uint64_t bias = low - offset + file.first_offset - file.first_low;
 	tm_module_loaded(c, p, tm_timebase_ticks(&c->timebase), UINT64_MAX, bias, low, high - low, path, strlen(path), file.build_id,
 			 file.build_id_size);

@@ -322,4 +322,38 @@ def two_libraries_at_one_path(t):
     t.equal(found & {"inner", "made", "wrong"}, set(), "names of what may be either library")
 
 
+ELSEWHERE = r"""
+#include <stdlib.h>
+#include <unistd.h>
+static __attribute__((noinline)) void *FUNCTION(int n) { return malloc(n); }
+int main(void) {
+	free(FUNCTION(100));
+	return sleep(1) != 0;
+}
+"""
+
+
+@test
+def a_program_where_another_lies_for_us(t):
+    """By the same path, through a bind mount that the recorder does not see. Neither has a build-id: rather no names than those of the other."""
+    t.need("gcc", "unshare", "mount")
+    for where in ("here", "there"):
+        os.mkdir(t.path(where))
+        compiled(t, f"{where}/program", ELSEWHERE, f"-DFUNCTION=of_{where}", "-Wl,--build-id=none")
+    mounted = f"mount --bind {t.path('there')} {t.path('here')}"
+    unshare = ["unshare", "-m"] if t.run(["unshare", "-m", "sh", "-c", mounted]).status == 0 else ["unshare", "-rm"]
+    if t.run([*unshare, "sh", "-c", mounted]).status:
+        t.skip("nothing can be mounted here")
+    program = t.path("here/program")
+    t.check("of_here" in functions(t.record([*unshare, program]).trace), "names where it is the same file in another name space")
+    recording = t.record([*unshare, "sh", "-c", f"{mounted} && exec {program}"])
+    db = t.imported(recording)
+    t.equal(db.rows("select function from site where allocated_bytes = 100"), [(None,)], "names of the other program's call site")
+    path = db.value("select path from module where path like '/proc/%/program'")
+    t.check(path.endswith("/root" + program), f"its path says from where: {path}")
+    t.check(any(path in text for text, in db.rows("select text from note where kind = 'names'")), "a note says so")
+    t.run([t.tidemark, "names", recording.trace])
+    t.equal(functions(recording.trace) & {"of_here", "of_there"}, set(), "names afterwards")
+
+
 main()
