@@ -12,5 +12,7 @@
 #define TM_TORCHRUN_VARIABLE "TORCHELASTIC_RUN_ID" /* set for its workers; "none" where the run got no name */
 #define TM_JOB_VARIABLES "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"
 #define TM_STEP_VARIABLES "SLURM_STEP_ID"
+/* These number the processes of a step. A batch script has them, too, 0 and the numbers of tasks that were asked for, and all that it starts without srun. */
+#define TM_OF_STEP_VARIABLES "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"
 
 #endif

@@ -16,6 +16,7 @@ static const char *const world_names[] = { TM_WORLD_VARIABLES, NULL };
 static const char *const torchrun_names[] = { TM_TORCHRUN_VARIABLE, "RANK", "LOCAL_RANK", "WORLD_SIZE", NULL };
 static const char *const job_names[] = { TM_JOB_VARIABLES, NULL };
 static const char *const step_names[] = { TM_STEP_VARIABLES, NULL };
+static const char *const of_step_names[] = { TM_OF_STEP_VARIABLES, NULL };
 
 void tm_launcher_init(struct tm_launcher *l) {
 	*l = (struct tm_launcher){ .rank = -1, .local_rank = -1, .world_size = -1, .torchrun = { -1, -1, -1, "" } };
@@ -63,6 +64,25 @@ static void take_torchrun(struct tm_launcher *l, const char *name, size_t name_b
 	prefer(l->torchrun.world_size, &l->world_size, &l->world_size_place);
 }
 
+static void take_numbers(struct tm_launcher *l, const char *name, size_t name_bytes, const char *value) {
+	take_number(rank_names, name, name_bytes, value, &l->rank, &l->rank_place);
+	take_number(local_rank_names, name, name_bytes, value, &l->local_rank, &l->local_rank_place);
+	take_number(world_size_names, name, name_bytes, value, &l->world_size, &l->world_size_place);
+}
+
+/* False: it is no number of a step's. */
+static bool keep_of_step(struct tm_launcher *l, const char *name, size_t name_bytes, const char *value) {
+	uint8_t place = better_place(of_step_names, name, name_bytes, 0);
+	if (place && strlen(value) < sizeof l->of_step[0]) strcpy(l->of_step[place - 1], value);
+	return place;
+}
+
+static void take_step(struct tm_launcher *l, const char *name, size_t name_bytes, const char *value) {
+	take_text(step_names, name, name_bytes, value, l->step, sizeof l->step, &l->step_place);
+	if (!l->step[0]) return;
+	for (unsigned i = 0; of_step_names[i]; i++) take_numbers(l, of_step_names[i], strlen(of_step_names[i]), l->of_step[i]);
+}
+
 void tm_launcher_take(struct tm_launcher *l, const char *assignment, size_t n) {
 	char value[TM_WORLD_NAME_MAX];
 	const char *equals = memchr(assignment, '=', n);
@@ -71,11 +91,9 @@ void tm_launcher_take(struct tm_launcher *l, const char *assignment, size_t n) {
 	if (value_bytes >= sizeof value) return;
 	memcpy(value, equals + 1, value_bytes);
 	value[value_bytes] = 0;
-	take_number(rank_names, assignment, name_bytes, value, &l->rank, &l->rank_place);
-	take_number(local_rank_names, assignment, name_bytes, value, &l->local_rank, &l->local_rank_place);
-	take_number(world_size_names, assignment, name_bytes, value, &l->world_size, &l->world_size_place);
+	if (!keep_of_step(l, assignment, name_bytes, value)) take_numbers(l, assignment, name_bytes, value);
 	take_text(job_names, assignment, name_bytes, value, l->job, sizeof l->job, &l->job_place);
-	take_text(step_names, assignment, name_bytes, value, l->step, sizeof l->step, &l->step_place);
+	take_step(l, assignment, name_bytes, value);
 	take_text(world_names, assignment, name_bytes, value, l->world, sizeof l->world, &l->world_place);
 	take_torchrun(l, assignment, name_bytes, value);
 }

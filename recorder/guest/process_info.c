@@ -17,8 +17,8 @@
 #define COMMAND_CUT "[arguments cut here]"
 
 /* Which one counts is the collector's choice. The job is the trace's, and not a process's. */
-static const char *const rank_variables[] = { TM_RANK_VARIABLES, TM_LOCAL_RANK_VARIABLES, TM_WORLD_SIZE_VARIABLES, TM_WORLD_VARIABLES,
-					      TM_TORCHRUN_VARIABLE };
+static const char *const rank_variables[] = { TM_RANK_VARIABLES,  TM_LOCAL_RANK_VARIABLES, TM_WORLD_SIZE_VARIABLES,
+					      TM_WORLD_VARIABLES, TM_TORCHRUN_VARIABLE,    TM_STEP_VARIABLES };
 
 static void emit_info(struct tm_thread *t, enum tm_info_key key, const char *text, size_t n) {
 	tm_emit_control(t, TM_CTL_INFO, 0, key, NULL, 0, text, n);

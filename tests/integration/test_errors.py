@@ -259,7 +259,7 @@ def a_pipe_without_a_reader(t):
 @test
 def output_names(t):
     program = t.program("hello.c")
-    env = {"SLURM_JOB_ID": "77", "SLURM_PROCID": "3", "COLOUR": "blue"}
+    env = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "SLURM_PROCID": "3", "COLOUR": "blue"}
     t.run([t.tidemark, "record", "-o", t.path("j%j-r%r-%q{COLOUR}-%%.tmk"), "--", program], env=env, status=0)
     t.check(os.path.exists(t.path("j77-r3-blue-%.tmk")), f"{os.listdir(t.dir)}")
     t.run([t.tidemark, "record", "-o", t.path("of%q{COLOUR}.tmk"), "--", program], env={"COLOUR": ""}, status=0)

@@ -5,6 +5,7 @@ inside the recorder, and by pretended Slurm variables where there is no mpirun.
 """
 import glob
 import os
+import re
 import shutil
 import time
 
@@ -176,9 +177,29 @@ def variables_of_the_program(t):
         ("RANK", "PALS_LOCAL_RANKID", "WORLD_SIZE"),
         ("PALS_RANKID", "LOCAL_RANK", "WORLD_SIZE"),
     ):
-        db = t.imported(t.record(["env", f"{rank}=5", f"{local_rank}=1", f"{size}=7", t.program("hello.c")]))
+        step = ["SLURM_STEP_ID=0"] if "SLURM" in rank + local_rank + size else []
+        db = t.imported(t.record(["env", f"{rank}=5", f"{local_rank}=1", f"{size}=7", *step, t.program("hello.c")]))
         found = db.rows("select rank, local_rank, world_size from process where exe like '%hello%'")
         t.equal(found, [(5, 1, 7)], f"{rank}, {local_rank}, {size}")
+
+
+@test
+def a_batch_script_is_no_rank(t):
+    """Slurm tells it that it is the first of as many as the job asked for: neither it nor the launcher that it starts is one, and other numbers count."""
+    batch = {"SLURM_JOB_ID": "55", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "3"}
+    program = t.program("ranked.c")
+    ranks = "".join(f"OMPI_COMM_WORLD_RANK={rank} OMPI_COMM_WORLD_SIZE=3 PMIX_NAMESPACE=space {program};" for rank in range(3))
+    db = t.imported(t.record(["bash", "-c", ranks + f"RANK=0 WORLD_SIZE=1 {program}; true"], env=batch))
+    wanted = [(None, None, None), (0, 3, "space"), (1, 3, "space"), (2, 3, "space"), (0, 1, None)]
+    found = db.rows("select rank, world_size, world from process where parent_id is null or exe like '%ranked%' order by id")
+    t.equal([row[:2] for row in found], [row[:2] for row in wanted], "ranks")
+    t.equal([row[2] for row in found[:4]], [row[2] for row in wanted[:4]], "worlds")
+    t.equal(re.search(r"ranks missing +(\d+)", t.ask("info", db.path).text)[1], "0", "ranks that are said to be missing")
+    # In whatever order they stand.
+    for env in ({**batch, "SLURM_STEP_ID": "4"}, {"SLURM_STEP_ID": "4", **batch}):
+        variables = [f"{name}={value}" for name, value in env.items()]
+        db = t.imported(t.record(["env", *variables, t.program("hello.c")]))
+        t.equal(db.rows("select rank, local_rank, world_size from process where exe like '%hello%'"), [(0, 0, 3)], "of a step")
 
 
 WORLDS = """select p.world, p.rank, sum(l.live_bytes) from live_at_exit l join process p on p.id = l.process_id where l.function = 'compute'
