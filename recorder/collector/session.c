@@ -25,7 +25,8 @@
 #define RING_COUNT_MAX 4096u
 #define RING_COUNT_MIN 16u
 #define RING_BYTES_MIN (64u << 10)
-#define SESSION_BYTES_MAX (16ull << 30) /* of address space; memory is used only where rings are */
+#define RING_BYTES_ENOUGH (4u << 20) /* larger ones get smaller before there are fewer: a thread without a ring loses all that it does */
+#define SESSION_BYTES_MAX (128ull << 30) /* of address space, of which the largest rings take 103; memory is used only where rings are */
 #define LINE_BYTES 64u
 
 void tm_futex_wake(_Atomic uint32_t *word) {
@@ -124,9 +125,9 @@ static bool fits(struct tm_session *s, uint32_t ring_count, uint64_t ring_bytes,
 	return s->ring_data_offset + ring_bytes <= guest_max && (ring_count == RING_COUNT_MIN || s->total_bytes <= SESSION_BYTES_MAX);
 }
 
-/* A limit on file sizes or address space may not allow all that we would like: try with fewer and then smaller rings before giving up. Half of a
- * limited address space is left for our own tables, which grow with what is recorded, and for the files that names are read from; libc would take 64 MiB
- * of that for each thread that allocates (M_ARENA_MAX). */
+/* A limit on file sizes or address space may not allow all that we would like: try with rings of the usual size, and then with fewer and smaller ones, before
+ * giving up. Half of a limited address space is left for our own tables, which grow with what is recorded, and for the files that names are read from; libc
+ * would take 64 MiB of that for each thread that allocates (M_ARENA_MAX). */
 static int size_and_map(struct tm_session *s, uint64_t wanted_bytes) {
 	uint64_t limit = address_space_limit(), guest_max = limit / TM_ROOM_PART_AT_FIRST / 2;
 	size_t room_bytes = limit == UINT64_MAX ? TM_SHM_PAGE : limit / 2;
@@ -134,9 +135,11 @@ static int size_and_map(struct tm_session *s, uint64_t wanted_bytes) {
 	int result = -ENOMEM;
 	if (room == MAP_FAILED) return result;
 	if (limit != UINT64_MAX) mallopt(M_ARENA_MAX, 1);
-	for (uint64_t bytes = wanted_bytes; result && bytes >= RING_BYTES_MIN; bytes /= 2)
-		for (uint32_t count = RING_COUNT_MAX; result && count >= RING_COUNT_MIN; count /= 2)
+	for (uint64_t bytes = wanted_bytes; result && bytes >= RING_BYTES_MIN; bytes /= 2) {
+		uint32_t least = bytes > RING_BYTES_ENOUGH ? RING_COUNT_MAX : RING_COUNT_MIN;
+		for (uint32_t count = RING_COUNT_MAX; result && count >= least; count /= 2)
 			if (fits(s, count, bytes, guest_max)) result = map_file(s);
+	}
 	munmap(room, room_bytes);
 	return result;
 }

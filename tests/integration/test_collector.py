@@ -2,6 +2,7 @@
 import os
 import platform
 import re
+import resource
 import signal
 import subprocess
 import time
@@ -151,6 +152,42 @@ def memory_of_our_own(t):
     t.equal(told[2], told[1] - told[0] - told[3], "gap")
     t.check(db.value("select value from sample where name = 'vms'") < 64 << 20, "vms is without our mappings")
     t.check(mapped > ours, "the buffers are mapped in advance")
+
+
+MANY_AT_ONCE = r"""
+#include <pthread.h>
+#include <stdlib.h>
+static pthread_barrier_t all;
+static void *thread(void *unused) {
+	pthread_barrier_wait(&all);
+	for (int i = 0; i < 100; i++) free(malloc(777));
+	pthread_barrier_wait(&all);
+	return unused;
+}
+int main(void) {
+	pthread_t threads[100];
+	pthread_barrier_init(&all, NULL, 100);
+	for (int i = 0; i < 100; i++) pthread_create(&threads[i], NULL, thread, NULL);
+	for (int i = 0; i < 100; i++) pthread_join(threads[i], NULL);
+	return 0;
+}
+"""
+
+
+@test
+def the_largest_buffers(t):
+    """Each of many threads has one, be there room for as many of this size or not."""
+    if t.sanitized:
+        t.skip("a sanitizer reserves address space of its own")
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_AS, (40 << 30, 40 << 30))
+
+    program = source(t, "many_at_once.c", MANY_AT_ONCE, "-pthread")
+    for preexec in (None, limited):
+        db = t.imported(t.record([program], "--ring=1GiB", "--interval=0", preexec=preexec))
+        t.equal(db.rows("select kind, count from loss"), [], "losses")
+        t.equal(db.value("select count(*) from allocation where size_bytes = 777"), 10000, "allocations")
 
 
 @test
