@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <time.h>
@@ -183,8 +184,14 @@ int tm_live_source_of_process(struct tm_live_source *s, int pid) {
 	return tm_fail("cannot follow process %d: the trace of its recorder, process %d, cannot be opened", pid, recorder);
 }
 
+/* A recorder holds its trace's lock as long as it can write it, and any user sees that, and any host. Where the file system has no locks, /proc tells. */
 bool tm_live_source_is_written(int fd) {
 	struct stat wanted;
+	if (flock(fd, LOCK_SH | LOCK_NB) == 0) {
+		flock(fd, LOCK_UN);
+		return false;
+	}
+	if (errno == EWOULDBLOCK) return true;
 	return fstat(fd, &wanted) == 0 && recorder_with(&wanted) != 0;
 }
 

@@ -19,7 +19,7 @@ struct tm_live_source {
 void tm_live_source_of_file(struct tm_live_source *s, const char *path);
 /* 0, or TM_EXIT_FAILED after saying why. */
 int tm_live_source_of_process(struct tm_live_source *s, int pid);
-/* Some recorder has the file that is open as fd open, too. */
+/* Some recorder writes the file that is open as fd. */
 bool tm_live_source_is_written(int fd);
 /* Of a process: the file may be another one than it was, and `path` is where it is now. Where the recorder has ended, and with it what /proc says of its
  * files, it is known by the name that it was shown by. */

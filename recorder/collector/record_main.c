@@ -251,9 +251,19 @@ static void stop_recording(struct tm_collector *c, const char *why, const char *
 	tm_drain_close_group(c, true);
 }
 
+/* The program may run on for days, and who looks at the trace shall not take it for one that is written. */
+static void give_up_trace(struct tm_collector *c) {
+	if (c->stopped) return;
+	stop_recording(c, "cut off", NULL, NULL);
+	tm_writer_give_up(&c->writer);
+	if (may_talk(c))
+		tm_tell("cannot write '%s' any more: %s; what the program does from here on is not recorded", c->writer.path,
+			strerror(c->writer.error));
+}
+
 static void check_limits(struct tm_collector *c) {
 	uint64_t limit = c->options.ring_file ? 0 : c->options.max_size_bytes;
-	if (c->writer.error) stop_recording(c, "cut off", NULL, NULL);
+	if (c->writer.error) give_up_trace(c);
 	if (limit && (c->writer.bytes >= limit || c->encoder.is_full))
 		stop_recording(c, "stopped by --max-size", TM_NOTE_STOPPED_BY_SIZE,
 			       "recording stopped when the trace reached --max-size; the program ran on");

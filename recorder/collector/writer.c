@@ -11,13 +11,26 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define ZSTD_LEVEL 1
+#define ASKED_NS 1000000
+#define ASKED_TRIES 10u
 
 static void remember_end(struct tm_writer *w) {
 	w->chunk_ends = tm_memory_grow(w->chunk_ends, &w->chunk_capacity, w->chunk_count + 1, sizeof w->chunk_ends[0]);
 	w->chunk_ends[w->chunk_count++] = w->pending.size;
+}
+
+/* False: another recorder has it. Who asks whether somebody writes it (`tidemark top`) has it for a moment only. A file system without locks has none. */
+static bool lock(int fd) {
+	const struct timespec nap = { 0, ASKED_NS };
+	for (unsigned tries = 0; tries < ASKED_TRIES; tries++) {
+		if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return true;
+		nanosleep(&nap, NULL);
+	}
+	return false;
 }
 
 /* Makes a file that was there ours, unless another recorder writes it, to be read by its owner alone, and empty but for a byte, which is written over: of one
@@ -26,7 +39,7 @@ static int take_file(int fd) {
 	struct stat file;
 	if (fstat(fd, &file) != 0) return -errno;
 	if (!S_ISREG(file.st_mode)) return 0;
-	if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return -EBUSY; /* a file system without locks has none */
+	if (!lock(fd)) return -EBUSY;
 	if (file.st_mode & 077) fchmod(fd, file.st_mode & 0700); /* another user's stays as open as that user wants it */
 	return file.st_size == 0 || ftruncate(fd, 1) == 0 ? 0 : -errno;
 }
@@ -117,6 +130,10 @@ int tm_writer_flush(struct tm_writer *w) {
 	tm_bytes_clear(&w->pending);
 	w->chunk_count = 0;
 	return -w->error;
+}
+
+void tm_writer_give_up(const struct tm_writer *w) {
+	flock(w->fd, LOCK_SH | LOCK_NB);
 }
 
 int tm_writer_retry(struct tm_writer *w) {

@@ -41,6 +41,8 @@ void tm_writer_take_over(struct tm_writer *w, struct tm_writer *next);
 void tm_writer_drop_last(struct tm_writer *w);
 /* Writes what is buffered. 0 or -errno. */
 int tm_writer_flush(struct tm_writer *w);
+/* After a failure: who looks at the file finds that nobody writes it, and no other recorder takes it. */
+void tm_writer_give_up(const struct tm_writer *w);
 /* After a failure: what is buffered is dropped, and the next chunks are tried behind those that are whole. Returns the error, which is the caller's to put
  * back. */
 int tm_writer_retry(struct tm_writer *w);

@@ -6,6 +6,7 @@ import glob
 import io
 import json
 import os
+import resource
 import pty
 import re
 import select
@@ -151,11 +152,11 @@ def a_database_says_the_same(t):
                     "live of each scope")
 
 
-def staged(t):
+def staged(t, **streams):
     with open(t.path("stages.c"), "w", encoding="ascii") as file:
         file.write(STAGES)
     program = t.program(t.path("stages.c"), name="stages")
-    recorder = t.start([t.tidemark, "record", "--quiet", "-o", t.path("live.tmk"), program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    recorder = t.start([t.tidemark, "record", "--quiet", "-o", t.path("live.tmk"), program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, **streams)
     t.equal(recorder.stdout.readline(), b"one\n", "the program's first word")
     return recorder
 
@@ -244,6 +245,40 @@ def a_killed_recording_is_shown_as_far_as_it_went(t):
     for option, words in (("--heap=nope", "no heap 'nope' in"), ("--heap=nope", "(heaps: malloc)"), ("--process=9", "no process with id 9 in")):
         done = t.ask("top", t.path("live.tmk"), option, "--format=csv", status=1)
         t.check(words in done.errors and not done.text, f"{option}: {done.errors!r}")
+
+
+@test
+def from_where_the_recorder_is_not_seen(t):
+    """From another pid namespace, as from another host: it is written for all that."""
+    alone = ["unshare", "-pf", "--mount-proc"]
+    if t.run([*alone, "true"]).status:
+        t.skip("a pid namespace cannot be made here")
+    recorder = staged(t)
+    until(t, "100 blocks", shows(t, t.path("live.tmk")), lambda r: r["live_count"] == 100)
+    look = [*alone, t.tidemark, "top", t.path("live.tmk"), "--count=1"]
+    t.check("live.tmk  recording, " in t.run(look, status=0).text, "while it is recorded")
+    recorder.stdin.close()
+    recorder.wait()
+    t.check("live.tmk  ended, " in t.run(look, status=0).text, "when it has ended")
+
+
+@test
+def a_recording_that_cannot_go_on(t):
+    """The disk is full, and the program runs on: the recorder says so at once, and nobody is told that it records."""
+    trace = t.path("live.tmk")
+    recorder = staged(t, stderr=subprocess.PIPE)
+    until(t, "100 blocks", shows(t, trace), lambda r: r["live_count"] == 100)
+    resource.prlimit(recorder.pid, resource.RLIMIT_FSIZE, (os.path.getsize(trace),) * 2)
+    recorder.stdin.write(b"x")
+    recorder.stdin.flush()
+    t.check(select.select([recorder.stderr], [], [], 30)[0], "the recorder says nothing")
+    said = recorder.stderr.readline().decode()
+    t.equal(said, f"tidemark-record: cannot write '{trace}' any more: File too large; what the program does from here on is not recorded\n", "what is said")
+    t.check("cut off: nobody writes it" in t.ask("top", trace).text, "top says that it is recorded")
+    refused = t.run([t.recorder, "--force", "-o", trace, "--", "true"], status=125)
+    t.check("another recorder is writing it" in refused.errors, f"the trace is taken from who will say at its end what is missing: {refused.errors}")
+    recorder.stdin.close()
+    t.equal(recorder.wait(), 0, "the recording's status")
 
 
 CHURN = r"""
