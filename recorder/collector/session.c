@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -56,32 +57,6 @@ static bool can_put_away(void) {
 }
 #endif
 
-static int open_named(struct tm_session *s) {
-	const char *directories[] = { "/dev/shm", getenv("TMPDIR"), "/tmp" };
-	for (size_t i = 0; i < sizeof directories / sizeof directories[0]; i++) {
-		if (!directories[i]) continue;
-		int n = snprintf(s->unlink_path, sizeof s->unlink_path, "%s/" TM_SESSION_NAME "-XXXXXX", directories[i]);
-		if (n < 0 || (size_t)n >= sizeof s->unlink_path) continue;
-		int fd = mkostemp(s->unlink_path, O_CLOEXEC);
-		if (fd >= 0) {
-			memcpy(s->path, s->unlink_path, sizeof s->path);
-			return fd;
-		}
-	}
-	s->unlink_path[0] = 0;
-	return -1;
-}
-
-static int open_file(struct tm_session *s) {
-	int fd = (int)syscall(SYS_memfd_create, TM_SESSION_NAME, 1u /* MFD_CLOEXEC */);
-	if (fd >= 0) {
-		snprintf(s->path, sizeof s->path, "/proc/%d/fd/%d", (int)getpid(), fd);
-		if (access(s->path, R_OK | W_OK) == 0) return fd;
-		close(fd);
-	}
-	return open_named(s);
-}
-
 static uint64_t round_up(uint64_t n, uint64_t unit) {
 	return (n + unit - 1) / unit * unit;
 }
@@ -91,6 +66,58 @@ static void lay_out(struct tm_session *s) {
 	s->ring_headers_offset = round_up(sizeof(struct tm_shm), TM_SHM_PAGE) + round_up(sizeof(struct tm_shared_rules), TM_SHM_PAGE);
 	s->ring_data_offset = s->ring_headers_offset + headers;
 	s->total_bytes = s->ring_data_offset + tm_ring_bytes_before(s->ring_bytes, s->ring_count);
+}
+
+/* What is used of it from the start has to have room: to write to a page for which there is none is a SIGBUS. (Guests see to the pages of their rings.) */
+static bool reserve(struct tm_session *s, int fd) {
+	return fallocate(fd, 0, 0, (off_t)(s->ring_data_offset + s->ring_bytes)) == 0 || errno == EOPNOTSUPP || errno == ENOSYS ||
+	       errno == EFBIG;
+}
+
+/* Rings so small that there is room for those of many threads. */
+static void suit_room(struct tm_session *s, int fd, uint64_t ring_bytes) {
+	struct statvfs room;
+	s->ring_count = RING_COUNT_MAX;
+	s->ring_bytes = ring_bytes;
+	lay_out(s);
+	if (fstatvfs(fd, &room) != 0 || !room.f_blocks) return;
+	uint64_t left = (uint64_t)room.f_bavail * room.f_frsize;
+	while (s->ring_bytes > RING_BYTES_MIN && s->ring_data_offset + tm_ring_bytes_before(s->ring_bytes, TM_RINGS_SIXTEENTH) > left)
+		s->ring_bytes /= 2;
+}
+
+/* s->ring_bytes: the size that rings may have there. */
+static int open_named(struct tm_session *s, uint64_t ring_bytes) {
+	const char *directories[] = { "/dev/shm", getenv("TMPDIR"), "/tmp" };
+	for (size_t i = 0; i < sizeof directories / sizeof directories[0]; i++) {
+		if (!directories[i]) continue;
+		int n = snprintf(s->unlink_path, sizeof s->unlink_path, "%s/" TM_SESSION_NAME "-XXXXXX", directories[i]);
+		if (n < 0 || (size_t)n >= sizeof s->unlink_path) continue;
+		int fd = mkostemp(s->unlink_path, O_CLOEXEC);
+		if (fd >= 0) suit_room(s, fd, ring_bytes);
+		if (fd >= 0 && reserve(s, fd)) {
+			memcpy(s->path, s->unlink_path, sizeof s->path);
+			return fd;
+		}
+		if (fd < 0) continue;
+		int error = errno;
+		close(fd);
+		unlink(s->unlink_path);
+		errno = error;
+	}
+	s->unlink_path[0] = 0;
+	return -1;
+}
+
+static int open_file(struct tm_session *s, uint64_t ring_bytes) {
+	int fd = (int)syscall(SYS_memfd_create, TM_SESSION_NAME, 1u /* MFD_CLOEXEC */);
+	if (fd >= 0) {
+		snprintf(s->path, sizeof s->path, "/proc/%d/fd/%d", (int)getpid(), fd);
+		s->ring_bytes = ring_bytes;
+		if (access(s->path, R_OK | W_OK) == 0) return fd;
+		close(fd);
+	}
+	return open_named(s, ring_bytes);
 }
 
 /* A limit on the size of files (ulimit -f) also counts for memory files. Lifts it as far as we may; true: restore `old` afterwards. */
@@ -177,14 +204,14 @@ int tm_session_open(struct tm_session *s, const struct tm_options *options, cons
 	struct rlimit file_limit;
 	memset(s, 0, sizeof *s);
 	bool lifted = lift_file_limit(&file_limit);
-	s->fd = open_file(s);
+	s->fd = open_file(s, options->ring_bytes);
 	if (s->fd < 0) {
 		if (lifted) setrlimit(RLIMIT_FSIZE, &file_limit);
 		snprintf(error, error_bytes, "cannot make shared memory by memfd_create, in /dev/shm, $TMPDIR or /tmp: %s",
 			 strerror(errno));
 		return -1;
 	}
-	int result = size_and_map(s, options->ring_bytes);
+	int result = size_and_map(s, s->ring_bytes);
 	if (lifted) setrlimit(RLIMIT_FSIZE, &file_limit);
 	if (result < 0) {
 		const char *hint = result == -EFBIG ? " (ulimit -f)" : result == -ENOMEM ? " (ulimit -v leaves too little address space)" : "";

@@ -197,6 +197,21 @@ static long map_behind_mapped(uint64_t offset, size_t size_bytes) {
 	return at + (long)offset;
 }
 
+/* To write to a page that a named file has no room for would end the program (SIGBUS), so its pages are had first. Memory of no file system has room. */
+static bool has_pages(uint64_t offset, uint64_t bytes) {
+	static _Atomic bool is_full; /* to find that out takes long */
+	if (!strncmp(tm_guest.session_path, "/proc/", 6)) return true;
+	int fd = atomic_load(&is_full) ? -1 : open_session();
+	if (fd < 0) return false;
+	long result;
+	do result = tm_syscall(SYS_fallocate, fd, 0, (long)offset, (long)bytes, 0, 0);
+	while (result == -EINTR);
+	tm_syscall(SYS_close, fd, 0, 0, 0, 0, 0);
+	if (result == 0 || result == -EOPNOTSUPP || result == -ENOSYS) return true;
+	atomic_store(&is_full, true);
+	return false;
+}
+
 static uint8_t *map_ring(uint32_t index, bool is_first) {
 	uint64_t offset = ring_offset(tm_guest.shm, index), bytes = ring_bytes(index);
 	if (in_slab(index)) return tm_guest.slab + (offset - ring_offset(tm_guest.shm, tm_guest.slab_first));
@@ -214,7 +229,7 @@ bool tm_ring_claim(struct tm_thread *t) {
 	if (index == slab_end) index = claim_among(0, count);
 	if (index == count) return false;
 	struct tm_ring *ring = ring_at(tm_guest.shm, index);
-	uint8_t *data = map_ring(index, t->number == 1);
+	uint8_t *data = has_pages(ring_offset(tm_guest.shm, index), ring_bytes(index)) ? map_ring(index, t->number == 1) : NULL;
 	if (!data) {
 		atomic_store(&ring->state, TM_RING_FREE);
 		return false;
