@@ -2,7 +2,8 @@
  *
  * Flow:     guest (hooks) -> one ring a thread, here -> collector (drain)
  * Owns:     the collector creates it as a memfd, sized once and sparse, and names it to the guests in TIDEMARK_SESSION
- *           (a path to open: /proc/<collector>/fd/<n>). It outlives every guest, so a killed program loses nothing.
+ *           (a path to open: /proc/<collector>/fd/<n>, and #<inode>: another recorder may get the pid). It outlives every guest, so a killed program
+ *           loses nothing.
  * Threads:  a ring has one producer (its thread) and one consumer (the collector). Everything else is an atomic of its own.
  * Hostile:  the host program can scribble over all of it: the collector copies a number before it checks it and never trusts a length.
  *
@@ -18,7 +19,7 @@
 #include <stdint.h>
 
 #define TM_SHM_MAGIC 0x6d64697400000010ull /* the low half is the layout's version */
-#define TM_SESSION_ENV "TIDEMARK_SESSION"  /* path of the shared memory, set by the collector for its child */
+#define TM_SESSION_ENV "TIDEMARK_SESSION"  /* path of the shared memory and which file it is, set by the collector for its child */
 #define TM_SESSION_NAME "tidemark"         /* is in the name of that memory, where /proc lists it */
 #define TM_OPTIONS_ENV "TIDEMARK_OPTIONS"  /* options of tidemark-record, for a program preloaded without it */
 #define TM_SHM_PAGE 4096u

@@ -1,6 +1,6 @@
 /* session.c - shared memory for one recording: see session.h.
  *
- * The file is sparse: a ring that nobody uses costs nothing. It is a memfd, named to the guests as /proc/<our pid>/fd/<n>; where there
+ * The file is sparse: a ring that nobody uses costs nothing. It is a memfd, named to the guests as /proc/<our pid>/fd/<n>#<inode>; where there
  * is no memfd or no /proc, a file in /dev/shm or $TMPDIR that is unlinked at the end.
  */
 #include "session.h"
@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -109,12 +110,21 @@ static int open_named(struct tm_session *s, uint64_t ring_bytes) {
 	return -1;
 }
 
+/* For who comes later, when another recorder may have our pid and the same descriptor. */
+static bool add_inode(struct tm_session *s, int fd) {
+	struct stat file;
+	size_t n = strlen(s->path);
+	if (fstat(fd, &file) != 0) return false;
+	snprintf(s->path + n, sizeof s->path - n, "#%llu", (unsigned long long)file.st_ino);
+	return true;
+}
+
 static int open_file(struct tm_session *s, uint64_t ring_bytes) {
 	int fd = (int)syscall(SYS_memfd_create, TM_SESSION_NAME, 1u /* MFD_CLOEXEC */);
 	if (fd >= 0) {
 		snprintf(s->path, sizeof s->path, "/proc/%d/fd/%d", (int)getpid(), fd);
 		s->ring_bytes = ring_bytes;
-		if (access(s->path, R_OK | W_OK) == 0) return fd;
+		if (access(s->path, R_OK | W_OK) == 0 && add_inode(s, fd)) return fd;
 		close(fd);
 	}
 	return open_named(s, ring_bytes);

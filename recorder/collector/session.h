@@ -16,7 +16,7 @@
 
 struct tm_session {
 	int fd;                /* close-on-exec */
-	char path[256];        /* what guests open */
+	char path[256];        /* what guests are told */
 	char unlink_path[256]; /* "" unless a named file had to be used */
 	struct tm_shm *shm;
 	uint64_t total_bytes, ring_headers_offset, ring_data_offset, ring_bytes;

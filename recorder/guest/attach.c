@@ -31,7 +31,12 @@ static long map_file(int fd, size_t size_bytes, uint64_t offset) {
 }
 
 static int open_session(void) {
-	return tm_raw_open(tm_guest.session_path, O_RDWR);
+	struct stat file;
+	int fd = tm_raw_open(tm_guest.session_file, O_RDWR);
+	if (fd < 0 || !tm_guest.session_inode) return fd;
+	if (tm_syscall(SYS_fstat, fd, (long)&file, 0, 0, 0, 0) == 0 && file.st_ino == tm_guest.session_inode) return fd;
+	tm_raw_close(fd); /* our recorder has ended, and another process has its pid */
+	return -ESTALE;
 }
 
 /* Of a limited address space; UINT64_MAX where it has no limit, or nobody tells it: a sandbox may refuse the question. */
@@ -96,7 +101,7 @@ static bool has_room_at_first(struct tm_shm *shm) {
 }
 
 bool tm_session_opens(void) {
-	return tm_raw_can_open(tm_guest.session_path, O_RDWR);
+	return tm_raw_can_open(tm_guest.session_file, O_RDWR);
 }
 
 static struct tm_shm *map_session(void) {
@@ -134,11 +139,22 @@ uint32_t tm_new_process_number(void) {
 	return atomic_fetch_add(&tm_guest.shm->next_process, 1) + 1;
 }
 
+/* FILE, or FILE#INODE. False: it is too long. */
+static bool take_path(const char *session) {
+	size_t n = strlen(session), end = n;
+	if (n >= sizeof tm_guest.session_path) return false;
+	memcpy(tm_guest.session_path, session, n + 1);
+	memcpy(tm_guest.session_file, session, n + 1);
+	tm_guest.session_inode = 0;
+	while (end && session[end - 1] >= '0' && session[end - 1] <= '9') end--;
+	if (strncmp(session, "/proc/", 6) != 0 || session[end - 1] != '#') return true;
+	tm_guest.session_file[end - 1] = 0;
+	for (size_t i = end; i < n; i++) tm_guest.session_inode = tm_guest.session_inode * 10 + (uint64_t)(session[i] - '0');
+	return true;
+}
 
 bool tm_attach(const char *session_path) {
-	size_t n = strlen(session_path);
-	if (n >= sizeof tm_guest.session_path) return tm_give_up(TM_SESSION_ENV " is too long");
-	memcpy(tm_guest.session_path, session_path, n + 1);
+	if (!take_path(session_path)) return tm_give_up(TM_SESSION_ENV " is too long");
 	struct tm_shm *shm = map_session();
 	if (!shm) return tm_give_up("the recording that " TM_SESSION_ENV " names is gone, or cannot be used here");
 	uint32_t pid = (uint32_t)tm_syscall(SYS_getpid, 0, 0, 0, 0, 0, 0);
@@ -200,7 +216,7 @@ static long map_behind_mapped(uint64_t offset, size_t size_bytes) {
 /* To write to a page that a named file has no room for would end the program (SIGBUS), so its pages are had first. Memory of no file system has room. */
 static bool has_pages(uint64_t offset, uint64_t bytes) {
 	static _Atomic bool is_full; /* to find that out takes long */
-	if (!strncmp(tm_guest.session_path, "/proc/", 6)) return true;
+	if (tm_guest.session_inode) return true;
 	int fd = atomic_load(&is_full) ? -1 : open_session();
 	if (fd < 0) return false;
 	long result;

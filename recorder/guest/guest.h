@@ -180,7 +180,9 @@ struct tm_guest {
 	uint8_t *slab;            /* a few rings' data, mapped from the start (attach.c); NULL: none */
 	uint64_t slab_bytes;
 	uint32_t slab_first;      /* index of its first ring */
-	char session_path[256];
+	char session_path[256];   /* as the environment has it */
+	char session_file[256];   /* what to open of that, */
+	uint64_t session_inode;   /* and which file it must be; 0: it has a name of its own */
 	bool epoch_stays;         /* this kernel does not wipe pages on fork: fork() clears the word in the child (process_hooks.c) */
 	bool is_inspected;        /* by a tool that reports what we read as the program's errors: nothing is recorded (hook.c) */
 	uint32_t process;         /* process number */

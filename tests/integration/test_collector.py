@@ -608,6 +608,35 @@ def another_pid_namespace(t):
                 "its memory was read, not that of the system's first process")
 
 
+# What the first recording's command leaves behind runs a program while the second recording's recorder has the pid of the first one's.
+SAME_PID = r"""
+cd "$1"; mkfifo go end
+"$2" --quiet --linger=100ms -o first.tmk -- sh -c '(read word < go; "$1"; echo done > end) &' sh "$3" &
+first=$!
+wait $first
+echo $((first - 1)) > /proc/sys/kernel/ns_last_pid || exit 77
+"$2" --quiet -o second.tmk -- sh -c 'echo now > go; read word < end' &
+second=$!
+wait $second
+[ $first = $second ] || exit 77
+"""
+
+
+@test
+def a_recorder_with_the_pid_of_another(t):
+    """Programs of the recording before are not its own."""
+    alone = ["unshare", "-pf", "--mount-proc"]
+    if t.run([*alone, "true"]).status:
+        t.skip("a pid namespace cannot be made here")
+    done = t.run([*alone, "bash", "-c", SAME_PID, "sh", t.dir, t.recorder, t.program("hello.c")], timeout=60)
+    if done.status == 77:
+        t.skip("no process gets the pid that it shall have here")
+    t.equal((done.status, done.text), (0, "hello\n"), f"status and output: {done.errors}")
+    db = t.imported(t.path("second.tmk"))
+    t.equal(db.value("select count(*) from process where exe like '%hello%'"), 0, "programs of the first recording in the second one")
+    t.equal(db.value("select count(*) from process"), 1, "processes of the second recording")
+
+
 BARE_ROOT = r"""
 #define _GNU_SOURCE
 #include <sched.h>
