@@ -52,6 +52,7 @@ void tm_process_note_unrecorded(struct tm_collector *c, struct tm_process *p, en
 		snprintf(end, sizeof end, " before it ended with exit code %d", WEXITSTATUS(status));
 	/* What could not begin beside our library is started without it, and hands that on. */
 	const char *below = tm_exec_bears_no_preload(class) ? "; nor is what it starts" : "";
+	if (p->is_root && class == TM_EXEC_STATIC) below = "; nor is what it leaves running when it ends"; /* nobody tells us of that */
 	snprintf(text, sizeof text, "'%s' is not recorded: %s%s%s", p->exe ? p->exe : "?", why, end, below);
 	tm_process_need_row(c, p);
 	tm_group_add_note(c->group, p->id, p->start_ticks, "not-recordable", text);

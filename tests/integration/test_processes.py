@@ -793,7 +793,10 @@ def what_static_programs_begin_and_become(t):
             if start == "spawn": # its pid is told when posix_spawn() is back: what it began may have come first, and is nobody's child then
                 got = [(*row[:4], row[4] or parent) if row[0] == "true" else row for row in got]
             t.equal(sorted(got, key=str), sorted(wanted, key=str), f"{start}, then {then}")
-            t.equal(db.value("select count(*) from note where kind = 'not-recordable' and text like '%static%is not recorded: it is statically linked'"), 1, f"{start}, then {then}: notes")
+            t.equal(db.value("select count(*) from note where kind = 'not-recordable' and text like '%static%is not recorded: it is statically linked%'"), 1, f"{start}, then {then}: notes")
+            left = "not-recordable' and text like '%; nor is what it leaves running when it ends"
+            if start != "exec":  # the command is what it has become, or not, by the time of its end
+                t.equal(db.value(f"select count(*) from note where kind = '{left}'"), int(not start), f"{start}, then {then}: what the note of a command says")
 
 
 FAILING = """
