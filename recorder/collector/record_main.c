@@ -80,7 +80,7 @@ static void reap_command(void) {
 	if (waitpid(command.pid, &status, WNOHANG) != command.pid) return;
 	if (!WIFEXITED(status) && !WIFSIGNALED(status)) return;
 	command_status = status;
-	tm_signals_command_ended();
+	tm_signals_command_ended(command.pid);
 }
 
 /* To the kernel it is us whose death ends the command, for the program it is whoever started us. */
@@ -323,6 +323,7 @@ static void record(struct tm_collector *c) {
 		look_ns = tm_monotonic_ns();
 		enum tm_drained drained = c->stopped ? TM_DRAINED_NOTHING : tm_drain_pass(c);
 		check_limits(c);
+		if (command_status < 0) tm_signals_lend_terminal(command.pid); /* first: a stop that is passed on stays one */
 		tm_signals_forward(command_status >= 0 ? 0 : command.pid, is_recorded);
 		follow_parent(c);
 		bool is_stopping = follow_stop(drained);

@@ -5,6 +5,7 @@
 #include "timebase.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,9 @@
 
 #define DECIDE_NS 100000000u /* a batch system that signals one process after the other needs some time */
 #define SIGNAL_MAX 65
+#define TYPED_NS 1000000000u /* what runs on got it as we did, and may need this long to end */
 #define QUEUED 2
+#define AFTER_THE_END 2
 #define LOOK_SIGNAL SIGCHLD /* tells the witness to begin */
 #define WITNESS_NAME "signal-witness" /* 15 bytes at most */
 #define LOOK_NS 20000000    /* while we are stopped: whether the command still is */
@@ -36,8 +39,11 @@ static void *volatile values[SIGNAL_MAX];
 static volatile sig_atomic_t senders[SIGNAL_MAX]; /* pids */
 static uint64_t arrived_ns[SIGNAL_MAX]; /* when the main thread saw it */
 static bool from_command[SIGNAL_MAX];   /* and whether a recorded process had sent it */
+static volatile sig_atomic_t typed[SIGNAL_MAX]; /* the terminal's, to our group; or AFTER_THE_END of the command */
+static volatile sig_atomic_t is_command_over;
 static volatile sig_atomic_t dump_asked;
 static unsigned asked_to_end;
+static uint64_t typed_end_ns; /* when the terminal asked us to end, after the command had */
 
 static pid_t witness;
 static struct {
@@ -79,11 +85,18 @@ static bool may_be_for_us_alone(int number, const siginfo_t *info) {
 	return info->si_code <= 0 || (number == SIGHUP && getsid(0) == getpid());
 }
 
+/* What the kernel sends a terminal's foreground group. */
+static bool is_typed(int number, const siginfo_t *info) {
+	if (info->si_code != SI_KERNEL) return false;
+	return number == SIGINT || number == SIGQUIT || number == SIGTSTP || number == SIGWINCH || number == SIGHUP;
+}
+
 static void on_signal(int number, siginfo_t *info, void *context) {
 	(void)context;
 	if (info->si_code == SI_QUEUE) values[number] = info->si_value.sival_ptr;
 	senders[number] = info->si_code <= 0 ? info->si_pid : 0;
 	if (may_be_for_us_alone(number, info)) arrived[number] = info->si_code == SI_QUEUE ? QUEUED : 1;
+	else if (is_typed(number, info)) typed[number] = is_command_over ? AFTER_THE_END : 1;
 	atomic_fetch_add(wake_word, 1);
 }
 
@@ -241,8 +254,30 @@ void tm_signals_wake_nobody(void) {
 	wake_word = &nobody;
 }
 
-void tm_signals_command_ended(void) {
+/* Without us it would lead our job, and could not have left that for a group of its own, as timeout(1) does: it would have got what the terminal sends. */
+static bool leads_another_group(pid_t pid) {
+	return pid > 0 && getpgrp() == getpid() && pid != getpid() && getpgid(pid) == pid && getsid(pid) == getsid(0);
+}
+
+/* Our terminal's foreground goes from one group to the other, if it has it. SIGTTOU is ignored here. */
+static bool pass_terminal(pid_t from, pid_t to) {
+	int terminal = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (terminal < 0) return false;
+	bool passed = tcgetpgrp(terminal) == from && tcsetpgrp(terminal, to) == 0;
+	close(terminal);
+	return passed;
+}
+
+/* Who read before it could has been stopped. Where a shell has just continued us that is passed on, and is enough. */
+void tm_signals_lend_terminal(pid_t pid) {
+	if (!leads_another_group(pid) || !pass_terminal(getpgrp(), pid)) return;
+	if (!arrived[SIGCONT]) kill(-pid, SIGCONT);
+}
+
+void tm_signals_command_ended(pid_t pid) {
 	static const int stops[] = { SIGTSTP, SIGTTIN, SIGTTOU };
+	is_command_over = 1;
+	if (getpgrp() == getpid()) pass_terminal(pid, getpgrp());
 	for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++) sigaction(stops[i], &start_actions[stops[i]], NULL);
 }
 
@@ -269,8 +304,20 @@ void tm_signals_stop_like(pid_t pid, int number) {
 	atomic_store(&witnessed->stopped, 0);
 }
 
+/* What was typed while the command ran, or ended it, asks nothing of us. */
+static void take_typed(pid_t pid) {
+	for (int number = 1; number < SIGNAL_MAX; number++) {
+		if (!typed[number]) continue;
+		bool is_ours = typed[number] == AFTER_THE_END;
+		typed[number] = 0;
+		if (leads_another_group(pid)) kill(-pid, number);
+		else if (is_ours && asks_to_end(number) && !typed_end_ns) typed_end_ns = tm_monotonic_ns();
+	}
+}
+
 void tm_signals_forward(pid_t pid, bool (*is_recorded)(pid_t pid)) {
 	uint64_t now = 0;
+	take_typed(pid);
 	for (int number = 1; number < SIGNAL_MAX; number++) {
 		if (!arrived[number]) continue;
 		if (!now) now = tm_monotonic_ns();
@@ -285,10 +332,11 @@ void tm_signals_forward(pid_t pid, bool (*is_recorded)(pid_t pid)) {
 		bool shared = witness_got(number, arrived_ns[number]);
 		arrived[number] = 0;
 		arrived_ns[number] = 0;
-		if (to == pid && pid > 0 && getpgid(pid) != getpgrp()) shared = false; /* our group's, and the command has its own */
-		if (shared || to <= 0) continue;
+		bool has_left = to == pid && pid > 0 && getpgid(pid) != getpgrp(); /* our group's, and the command has its own */
+		bool whole = shared && has_left && leads_another_group(pid);
+		if ((shared && !has_left) || to <= 0) continue;
 		if (queued) sigqueue(to, number, (union sigval){ .sival_ptr = values[number] });
-		else kill(to, number);
+		else kill(whole ? -to : to, number);
 	}
 }
 
@@ -305,5 +353,5 @@ bool tm_signals_dump_asked(void) {
 }
 
 unsigned tm_signals_asked_to_end(void) {
-	return asked_to_end;
+	return asked_to_end + (typed_end_ns && tm_monotonic_ns() - typed_end_ns > TYPED_NS);
 }

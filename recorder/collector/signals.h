@@ -1,11 +1,13 @@
 /* signals.h - signals that reach the recorder while the command runs.
  *
  * What the terminal sends (Ctrl-C, Ctrl-\, hang-up) reaches the command by itself: we ignore it; but where we lead the session, hang-up is
- * told to us alone, and passed on. What a process sends is passed on to the command once, if it was meant for us alone. A batch system
- * signals a whole process group, or every process of a job, and must not be echoed. The kernel does not tell which it was; so a witness, a
- * tiny process in our process group, sees whether it gets it too. A command that has left our group gets what the group gets: timeout(1) signals its child and
- * then the group, and we are that child. What the command or a process of it sends us, as a service that tells its supervisor that
- * it is ready does, is for who started us: without us that one would be its parent.
+ * told to us alone, and passed on. A command that makes a group of its own, as timeout(1) does, would go on leading the terminal's
+ * foreground job without us: it is lent the terminal, and until then passed on what is typed. Once the command has ended what is typed is
+ * ours. What a process sends is passed on to the command once, if it was meant for us alone. A batch system signals a whole process group,
+ * or every process of a job, and must not be echoed. The kernel does not tell which it was; so a witness, a tiny process in our process
+ * group, sees whether it gets it too. A command that has left our group gets what the group gets: timeout(1) signals its child and then the
+ * group, and we are that child. What the command or a process of it sends us, as a service that tells its supervisor that it is ready does,
+ * is for who started us: without us that one would be its parent.
  *
  * Job control: Ctrl-Z is the command's to obey or not; where it has stopped, we stop as it did, so that our shell is told. The shell continues our
  * process group, the command with it. Where only we are continued the signal is passed on as any other; where only the command is, the witness
@@ -43,8 +45,10 @@ void tm_signals_stop_witness(void);
 void tm_signals_stop_like(pid_t pid, int number);
 /* Before the word that tm_signals_handle() was given is unmapped: signals come until the very end. */
 void tm_signals_wake_nobody(void);
-/* The command has ended: from here on we stop for ourselves. */
-void tm_signals_command_ended(void);
+/* Where our job has the terminal's foreground, and the command has left it for a group of its own: hands that the terminal. */
+void tm_signals_lend_terminal(pid_t pid);
+/* The command has ended: from here on we stop for ourselves, and the terminal is our job's again. */
+void tm_signals_command_ended(pid_t pid);
 
 /* Passes on what is due. `pid` <= 0: the command has ended; what comes is only counted. is_recorded: is this one of the command's processes? */
 void tm_signals_forward(pid_t pid, bool (*is_recorded)(pid_t pid));

@@ -199,6 +199,50 @@ def signals_to_one_of_them(t):
 
 
 @test
+def program_with_a_group_of_its_own(t):
+    """timeout() makes one, which changes nothing where it leads the terminal's foreground job already: what is typed reaches what it runs, recorded as bare."""
+    t.need("timeout")
+    for recorded in (False, True):
+        shell = Shell(t)
+        command = f"timeout 60 {t.program('job.c')} tell"
+        shell.type(f"{t.tidemark} record --quiet -o {t.path('own.tmk')} -- {command}\n" if recorded else f"{command}\n")
+        shell.until("ready\n")
+        for total in (1000, 2000):  # the first one perhaps before the recorder has noticed the group
+            shell.type(CTRL_Z)
+            shell.until(STOPPED)
+            shell.type("fg\n")
+            allocates(shell, total)
+        job, = children(shell.bash.pid)
+        shell.type("\x03")
+        wait_for_state(t, job, (None,))
+        shell.type("echo it was $?.\n")
+        shell.until(r"it was 130\.\n")
+        shell.close()
+    db = t.imported(t.path("own.tmk"))
+    t.equal(db.value("select sum(allocations) from site where function = 'allocate'"), 2000, "blocks")
+
+
+@test
+def control_c_when_the_program_has_ended(t):
+    """A process that it has left ignores it, and the recorder waits for that one no longer."""
+    shell = Shell(t)
+    script = "trap '' INT; sleep 1000 & echo ids $$ $!."
+    shell.type(f"{t.tidemark} record --quiet --linger=1000s -o {t.path('left.tmk')} -- sh -c '{script.replace(chr(39), chr(34))}'\n")
+    shell.until(r"\nids ")
+    program, left = shell.until(r"\.\n").split()
+    wait_for_state(t, int(program), (None,))
+    time.sleep(0.1)
+    job, = children(shell.bash.pid)
+    shell.type("\x03")
+    wait_for_state(t, job, (None,))
+    shell.type("echo it was $?.\n")
+    shell.until(r"it was 0\.\n")
+    t.check(state_of(left), "what ignores it runs on")
+    os.kill(int(left), signal.SIGKILL)
+    shell.close()
+
+
+@test
 def stopped_program_that_is_killed(t):
     def what(shell, program, job):
         allocates(shell, 1000)
