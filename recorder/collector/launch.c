@@ -70,12 +70,13 @@ static bool preloads_sanitizer(void) {
 }
 
 static _Noreturn void be_command(const struct tm_session *session, char **command, int go_fd, int error_fd) {
-	char go;
+	sigset_t early;
 	ssize_t n;
-	do n = read(go_fd, &go, 1);
+	do n = read(go_fd, &early, sizeof early);
 	while (n < 0 && errno == EINTR);
-	if (n != 1) _exit(0);
+	if (n != (ssize_t)sizeof early) _exit(0);
 	session->shm->root_pid = (uint32_t)getpid();
+	tm_signals_raise_early(&early);
 	tm_signals_restore();
 	tm_heritage_pass_on(session);
 	execvp(command[0], command);
@@ -119,9 +120,9 @@ int tm_launch_prepare(struct tm_launch *l, const struct tm_session *session, cha
 	return 0;
 }
 
-int tm_launch_go(struct tm_launch *l) {
+int tm_launch_go(struct tm_launch *l, const sigset_t *early) {
 	int error = 0;
-	ssize_t n = write(l->go_fd, "", 1);
+	ssize_t n = write(l->go_fd, early, sizeof *early);
 	close(l->go_fd);
 	l->go_fd = -1;
 	do n = read(l->error_fd, &error, sizeof error);

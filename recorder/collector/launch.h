@@ -10,6 +10,7 @@
 #include "session.h"
 
 #include <limits.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
@@ -24,8 +25,8 @@ struct tm_launch {
 
 /* Finds our library and forks a child that waits. 0, or -1 with a sentence in error. Before any thread is made. */
 int tm_launch_prepare(struct tm_launch *l, const struct tm_session *session, char **command, char *error, size_t error_bytes);
-/* Lets the child exec. 0, or the errno of the exec that failed; the child is gone then. */
-int tm_launch_go(struct tm_launch *l);
+/* Lets the child exec, with the signals that came before there was one (signals.h). 0, or the errno of the exec that failed; the child is gone then. */
+int tm_launch_go(struct tm_launch *l, const sigset_t *early);
 /* Ends a child that was not let go. */
 void tm_launch_cancel(struct tm_launch *l);
 

@@ -448,14 +448,16 @@ static int fail_command(const struct tm_collector *c, int error) {
 /* 0: the command runs; else our exit status. */
 static int start_command(struct tm_collector *c, int argc, char **argv) {
 	char error[PATH_MAX + 256];
+	sigset_t early;
 	tm_signals_start_witness(argc, argv);
 	if (tm_launch_prepare(&command, &c->session, c->options.command, error, sizeof error) != 0) return fail(c, error);
 	if (command.find_error) return fail_command(c, command.find_error); /* before an older recording is gone for nothing */
 	if (open_trace(c, command.pid) != 0) return EXIT_OURS;
+	tm_signals_take_early(&early);
 	tm_signals_handle(&c->session.shm->doorbell, false);
 	if (start_threads(c, (uint32_t)command.pid) != 0) return EXIT_OURS;
 	tm_process_add_root(c, (uint32_t)command.pid, command.path, c->options.command, command.class);
-	int result = tm_launch_go(&command);
+	int result = tm_launch_go(&command, &early);
 	if (result == 0) {
 		tm_heritage_let_go(c->writer.fd);
 		if (c->options.verbose) tm_tell("recording process %d to '%s'", (int)command.pid, c->writer.path);

@@ -132,6 +132,28 @@ bool tm_signals_end_asked_within(uint64_t ns) {
 	return sigtimedwait(&set, NULL, &time) > 0;
 }
 
+void tm_signals_take_early(sigset_t *early) {
+	static const struct timespec at_once;
+	sigset_t set;
+	siginfo_t info;
+	int number;
+	sigemptyset(early);
+	sigemptyset(&set);
+	for (number = 1; number < SIGNAL_MAX; number++)
+		if (is_passed_on(number) && number != SIGTSTP && number != SIGCONT) sigaddset(&set, number);
+	while ((number = sigtimedwait(&set, &info, &at_once)) > 0) {
+		if (info.si_code == SI_QUEUE) on_signal(number, &info, NULL); /* with its value */
+		else sigaddset(early, number);
+	}
+}
+
+void tm_signals_raise_early(const sigset_t *early) {
+	sigset_t got;
+	sigpending(&got);
+	for (int number = 1; number < SIGNAL_MAX; number++)
+		if (sigismember(early, number) == 1 && sigismember(&got, number) != 1) raise(number);
+}
+
 void tm_signals_restore(void) {
 	for (int number = 1; number < SIGNAL_MAX; number++)
 		if (is_passed_on(number)) sigaction(number, &start_actions[number], NULL);

@@ -31,6 +31,10 @@
 void tm_signals_hold(void);
 /* While they are held: sleeps for so long, or until a signal comes that asks us to end. True: one came. */
 bool tm_signals_end_asked_within(uint64_t ns);
+/* While they are held, and the command's process is there: takes those that came. A group's that came before that process, the witness got and the command did
+ * not. The command's process raises what it did not get, before tm_signals_restore(). */
+void tm_signals_take_early(sigset_t *early);
+void tm_signals_raise_early(const sigset_t *early);
 /* In the command's process before exec: signal mask, dispositions and timers as we were started with. */
 void tm_signals_restore(void);
 /* Handles signals from now on; each one also changes *wake, so that a sleep on it ends. `attached`: ignores all. */

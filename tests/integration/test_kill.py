@@ -309,6 +309,61 @@ def batch_system_signals_both(t):
     t.equal(db.row("select end_kind, end_code from process"), ("exit", 5), "end")
 
 
+FORKS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static int forks; /* the witness, the command, and some more */
+static int is_recorder;
+__attribute__((constructor)) static void look(void) {
+	is_recorder = !strcmp(program_invocation_short_name, "tidemark-record");
+}
+static void at(const char *moment) {
+	if (is_recorder && !strcmp(getenv("MOMENT"), moment)) kill(0, SIGUSR1);
+}
+pid_t fork(void) {
+	int number = ++forks;
+	if (number == 1) at("before the witness");
+	if (number == 2) at("before the command");
+	pid_t pid = ((pid_t (*)(void))dlsym(RTLD_NEXT, "fork"))();
+	if (number == 2 && pid > 0) at("behind the command");
+	return pid;
+}
+"""
+
+COUNTS = """
+#include <signal.h>
+#include <stdio.h>
+int main(void) {
+	struct timespec soon = { 0, 400000000 };
+	sigset_t set;
+	int got = 0;
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	while (sigtimedwait(&set, NULL, &soon) > 0) got++;
+	printf("%d\\n", got);
+	return 0;
+}
+"""
+
+
+@test
+def group_is_signalled_while_the_recorder_starts(t):
+    """The program gets it once, whichever of the recorder's processes there were."""
+    for name, text in (("forks.c", FORKS), ("counts.c", COUNTS)):
+        with open(t.path(name), "w", encoding="ascii") as file:
+            file.write(text)
+    counts, forks = t.program(t.path("counts.c")), t.program(t.path("forks.c"), "-shared", "-fPIC", "-ldl", name="forks.so")
+    for moment in ("before the witness", "before the command", "behind the command"):
+        done = t.run([t.recorder, "--force", "-o", t.path("early.tmk"), "--quiet", "--", counts], env={"LD_PRELOAD": forks, "MOMENT": moment}, status=0,
+                     preexec=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]))
+        t.equal(done.text, "1\n", f"signals of one that came {moment}")
+
+
 def shown(pid, what):
     try:
         with open(f"/proc/{pid}/{what}", encoding="utf-8", errors="replace") as file:
