@@ -2,9 +2,10 @@
  *
  * Flow:     exec_hooks.c -> here -> the real exec
  * Rules:    following children: our entry of LD_PRELOAD and TIDEMARK_SESSION go along, also where the program cleaned its environment.
- *           Not following: both are taken out. A program of another loader (another machine or libc): our LD_PRELOAD entry is taken out, or
- *           that loader would print an error into the program's output. With the entry go the variables that name us as a tool
- *           (injection.c): we would be loaded all the same. A static program gets what it was given.
+ *           Not following: both are taken out, unless it is the command itself that becomes another program.
+ *           A program of another loader (another machine or libc): our LD_PRELOAD entry is taken out, or that loader would print an error into the
+ *           program's output. With the entry go the variables that name us as a tool (injection.c): we would be loaded all the same. A static
+ *           program gets what it was given.
  *           Other people's LD_PRELOAD entries stay, in order. A session that is not ours (somebody records inside of a recording) is left
  *           alone.
  */
@@ -77,8 +78,13 @@ static bool can_be_preloaded(void) {
 	return tm_raw_can_open(tm_own_path(), O_RDONLY);
 }
 
-static void wish_for(struct tm_exec_env *plan, enum tm_exec_class target, bool session_is_ours) {
-	bool follow = !tm_guest.shm || tm_guest.shm->follow;
+/* The command is the command still when it becomes another program. */
+static bool is_command(void) {
+	return (uint32_t)tm_raw_getpid() == tm_guest.shm->root_pid;
+}
+
+static void wish_for(struct tm_exec_env *plan, enum tm_exec_class target, bool by_itself, bool session_is_ours) {
+	bool follow = !tm_guest.shm || tm_guest.shm->follow || (by_itself && is_command());
 
 	if (tm_exec_bears_no_preload(target) || !can_be_preloaded()) plan->remove_preload = plan->remove_tool = true;
 	if (!session_is_ours) return;
@@ -100,7 +106,7 @@ bool tm_exec_env_has_sanitizer(char *const *given) {
 	return false;
 }
 
-struct tm_exec_env tm_exec_env_plan(enum tm_exec_class target, char *const *given) {
+struct tm_exec_env tm_exec_env_plan(enum tm_exec_class target, bool by_itself, char *const *given) {
 	struct tm_exec_env plan = { 0 };
 	bool has_ours = false, has_session = false, session_is_ours = true, has_tool = false;
 	size_t lists = 0;
@@ -120,7 +126,7 @@ struct tm_exec_env tm_exec_env_plan(enum tm_exec_class target, char *const *give
 			session_is_ours = strcmp(session, tm_guest.session_path) == 0;
 		}
 	}
-	wish_for(&plan, target, session_is_ours);
+	wish_for(&plan, target, by_itself, session_is_ours);
 	plan.add_preload = plan.add_preload && !has_ours;
 	plan.remove_preload = plan.remove_preload && has_ours;
 	plan.add_session = plan.add_session && !has_session;

@@ -184,7 +184,8 @@ static int call_or_without(const struct call *c, char *const *environment) {
 
 /* Runs the call with an environment that suits its target. One that cannot be made is passed on as it is. */
 static int call_with_environment(const struct call *c, enum tm_exec_class class) {
-	struct tm_exec_env plan = tm_exec_env_plan(class, c->environment);
+	bool spawns = c->form == SPAWN || c->form == SPAWN_BY_PATH_VARIABLE;
+	struct tm_exec_env plan = tm_exec_env_plan(class, !spawns, c->environment);
 	struct room *room = plan.size_bytes ? take_room(TM_EXEC_ROOM_ENVIRONMENT, plan.size_bytes) : NULL;
 	int result;
 
@@ -485,7 +486,7 @@ static void note_children_of_libc(void) {
 	struct tm_exec_env plan;
 
 	if (tm_is_sandboxed() || atomic_load(&noted) == tm_guest.process) return;
-	plan = tm_exec_env_plan(TM_EXEC_NATIVE, environ);
+	plan = tm_exec_env_plan(TM_EXEC_NATIVE, false, environ);
 	const char *text = plan.add_preload || plan.add_session ? cleaned : tm_session_opens() ? NULL : shut_out;
 	if (!text || !(t = tm_hook_enter())) return;
 	if (atomic_exchange(&noted, tm_guest.process) != tm_guest.process) tm_emit_note(t, "not-followed", text);

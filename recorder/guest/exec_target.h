@@ -34,7 +34,8 @@ struct tm_exec_env {
 	size_t size_bytes;
 };
 
-struct tm_exec_env tm_exec_env_plan(enum tm_exec_class target, char *const *given);
+/* by_itself: who calls becomes the program; else a child of it does. */
+struct tm_exec_env tm_exec_env_plan(enum tm_exec_class target, bool by_itself, char *const *given);
 /* The new environment, made in room[size_bytes]; the strings that do not change are the given ones. */
 char **tm_exec_env_write(const struct tm_exec_env *plan, char *const *given, void *room);
 

@@ -251,6 +251,17 @@ def program_that_traces_another(t):
 
 
 @test
+def command_that_becomes_another_program(t):
+    """With --follow=off, too, it is recorded, by whatever it was begun; what it forks or spawns is not."""
+    leak = t.program("leak.c")
+    for command, blocks in (([leak], 100), (["env", "A=1", leak], 100), (["env", "-i", leak], 100), (["sh", "-c", f"exec {leak}"], 100), (["sh", "-c", f"{leak}; exit 0"], 0),
+                            (["sh", "-c", f"{leak}; exec {leak}"], 100), ([t.program("prog_starts.c"), "spawn", leak], 0), ([t.program("prog_starts.c"), "exec", leak], 100)):
+        db = t.imported(t.record(command, "--follow=off"))
+        t.equal(db.value("select coalesce(sum(allocations), 0) from site where function = 'remember'"), blocks, f"blocks of {command}")
+        t.equal(db.value("select count(*) from process where end_kind <> 'exec'"), 1, f"processes of {command}")
+
+
+@test
 def calls_on_a_stack_that_is_eight_bytes_off(t):
     """What libc bears the hooks bear, with every way to take stacks, and below Python's frames; the stacks are what they are."""
     program = t.program("misaligned.c")
