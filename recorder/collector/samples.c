@@ -17,6 +17,7 @@
 #define SHARE 300u
 #define WALK_AHEAD_NS 5000000u /* of that time may be used before it has passed, so that short recordings have a reading */
 #define SAME_NS 1000000000u    /* a process whose memory stays as large as it was is walked so often */
+#define STATUS_KEPT 64u        /* of what was read: more than a line with a number */
 #define LINES_BYTES (64u << 10) /* a line, with a path in it, is at most 4.4 KiB */
 
 /* The number behind "\nKey:", in kB. */
@@ -27,14 +28,27 @@ static void take_kilobytes(struct tm_reading *r, enum tm_reading_name name, cons
 	r->known |= 1u << name;
 }
 
-static bool read_status(const struct tm_sampled_process *p, struct tm_reading *r) {
-	char name[64], text[4096];
+/* In front of the numbers stands a line with all of its groups, of which there may be 65,536: read piece by piece. A number that a piece cuts is whole in the
+ * next. */
+static bool read_status(const struct tm_sampler *s, const struct tm_sampled_process *p, struct tm_reading *r) {
+	char name[64];
+	size_t kept = 0;
+	ssize_t n;
 	snprintf(name, sizeof name, "/proc/%u/status", p->pid);
-	if (!tm_kernel_file(name, text, sizeof text)) return false;
-	take_kilobytes(r, TM_READING_RSS, text, "\nVmRSS:");
-	take_kilobytes(r, TM_READING_RSS_PEAK, text, "\nVmHWM:");
-	take_kilobytes(r, TM_READING_VMS, text, "\nVmSize:");
-	take_kilobytes(r, TM_READING_SWAP, text, "\nVmSwap:");
+	int fd = open(name, O_RDONLY | O_CLOEXEC);
+	if (fd < 0) return false;
+	while ((n = read(fd, s->lines + kept, LINES_BYTES - 1 - kept)) > 0) {
+		char *end = s->lines + kept + n;
+		*end = 0;
+		take_kilobytes(r, TM_READING_RSS, s->lines, "\nVmRSS:");
+		take_kilobytes(r, TM_READING_RSS_PEAK, s->lines, "\nVmHWM:");
+		take_kilobytes(r, TM_READING_VMS, s->lines, "\nVmSize:");
+		take_kilobytes(r, TM_READING_SWAP, s->lines, "\nVmSwap:");
+		if (end < s->lines + LINES_BYTES - 1) break;
+		kept = STATUS_KEPT;
+		memmove(s->lines, end - kept, kept);
+	}
+	close(fd);
 	return r->known >> TM_READING_RSS & 1; /* a zombie has none */
 }
 
@@ -297,7 +311,7 @@ static void read_devices(struct tm_sampler *s, const struct tm_sampled_process *
 static void read_turn(struct tm_sampler *s, size_t n) {
 	for (size_t i = 0; i < n; i++) {
 		struct tm_reading r = { .process = s->turn[i].id, .ns = tm_timebase_ticks(s->timebase) };
-		if (!read_status(&s->turn[i], &r)) continue; /* it has ended */
+		if (!read_status(s, &s->turn[i], &r)) continue; /* it has ended */
 		tell_own_memory(s, &s->turn[i], &r);
 		keep(s, &r);
 		look_for_names(s, &s->turn[i]);

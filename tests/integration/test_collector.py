@@ -141,6 +141,19 @@ int main(void) {
 
 
 @test
+def a_process_of_many_groups(t):
+    """The kernel lists them before the numbers that are read: in one piece, at whose end, or in the next, those stand, by the groups' number."""
+    if os.geteuid() != 0:
+        t.skip("only root chooses its groups")
+    for count in (10, 500, *range(5890, 5938, 8), 65536):
+        recording = t.record(["sleep", "0.3"], "--interval=20", "--names=none", preexec=lambda count=count: os.setgroups(range(1000000000, 1000000000 + count)))
+        db = t.imported(recording)
+        for name in ("rss", "rss_peak", "vms", "swap"):
+            values = [value for value, in db.rows("select value from sample where name = ? and process_id is not null", name)]
+            t.check(values and (name == "swap" or min(values) > 100 << 10), f"{count} groups: {name}: {values}")
+
+
+@test
 def memory_of_our_own(t):
     recording = t.record([source(t, "busy.c", BUSY)], "--interval=0", "--ring=64K")
     ours, mapped = (int(word) * 1024 for word in recording.out.split())
