@@ -44,6 +44,12 @@ static int find_library(char *path, char *error, size_t error_bytes) {
 	return -1;
 }
 
+/* By its name, wherever it lies: of two copies each would count every call. */
+static bool is_ours(const char *entry, size_t bytes) {
+	size_t n = strlen(LIBRARY);
+	return bytes >= n && !memcmp(entry + bytes - n, LIBRARY, n) && (bytes == n || entry[bytes - n - 1] == '/');
+}
+
 /* Ours first, then what the user preloads; never twice. */
 static void set_preload(const char *library) {
 	const char *old = getenv("LD_PRELOAD");
@@ -53,7 +59,7 @@ static void set_preload(const char *library) {
 	for (const char *p = old; p && *p;) {
 		p += strspn(p, " :");
 		size_t n = strcspn(p, " :");
-		if (n && !(n == strlen(library) && !memcmp(p, library, n))) {
+		if (n && !is_ours(p, n)) {
 			strcat(value, ":");
 			strncat(value, p, n);
 		}

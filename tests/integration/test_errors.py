@@ -651,6 +651,21 @@ def environment_is_kept(t):
 
 
 @test
+def another_copy_of_the_library_is_preloaded(t):
+    """As by a job script that names one that was installed before: the recorder's own is loaded alone, and counts each call once."""
+    if t.sanitized:
+        t.skip("a sanitizer wants to be the first preloaded library of the recorder itself")
+    os.mkdir(t.path("other"))
+    copy, trace = shutil.copy(t.library, t.path("other")), t.path("copies.tmk")
+    for entry in (copy, os.path.basename(copy)):
+        t.run([t.recorder, "--force", "-o", trace, "--quiet", "--", t.program("leak.c")], status=0,
+              env={"LD_PRELOAD": f"libm.so.6 {entry}", "LD_LIBRARY_PATH": t.path("other"), "TIDEMARK_OPTIONS": f"--force --quiet -o {t.path('own.tmk')}"})
+        db = t.imported(trace)
+        t.equal(db.value("select count(*) from allocation where size_bytes = 512"), 100, f"blocks with {entry}")
+        t.equal(db.rows("select count(*) from process"), [(1,)], f"processes with {entry}")
+
+
+@test
 def profilers_of_the_driver_do_not_see_us(t):
     """Nsight's refuse to start where a variable names another tool than theirs: those of our library are not there for them, also where a shell had them first.
     What they run has them, unless they have named themselves there."""
