@@ -93,6 +93,7 @@ struct tm_collector {
 	uint32_t fullest;    /* of a pass: how much of a ring there was to read, of the ring that held most of what it can, in 1,024ths */
 	bool modules_wait;   /* of a pass: a ring holds records of modules that came or went */
 	bool finishing;      /* the last passes: nothing is waited for any more */
+	void (*while_waiting)(struct tm_collector *c, uint64_t waited_ns); /* for the writer; called now and then. NULL: nothing is done */
 	const char *stopped; /* why nothing is recorded any more while the program runs on; NULL: recording */
 };
 

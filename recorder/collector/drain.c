@@ -119,8 +119,11 @@ static void take_unringed(struct tm_collector *c, bool closing) {
 
 static void wait_for_encoder(struct tm_collector *c) {
 	uint64_t since = tm_monotonic_ns();
-	while (!tm_encoder_wait_for_room(&c->encoder, 20000000u))
-		if (tm_monotonic_ns() - since < STALL_NS) atomic_fetch_add(&c->session.shm->heartbeat, 1);
+	while (!tm_encoder_wait_for_room(&c->encoder, 20000000u)) {
+		uint64_t waited_ns = tm_monotonic_ns() - since;
+		if (waited_ns < STALL_NS) atomic_fetch_add(&c->session.shm->heartbeat, 1);
+		if (c->while_waiting) c->while_waiting(c, waited_ns);
+	}
 }
 
 static bool group_is_empty(const struct tm_group *g) {

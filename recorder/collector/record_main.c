@@ -47,6 +47,8 @@
 #define SHORT_NS 100000u       /* not worth falling asleep */
 #define AWAKE_AT 128u          /* of 1,024ths of a ring; the bell rings at 256 */
 #define SETTLE_NS 200000u      /* while something about processes waits for the next pass */
+#define SLOW_NS 1000000000u    /* of a writer that lets us wait: not all that a command left is read before we stop as it did */
+#define STANDSTILL_NS 5000000000u /* of one that may never go on */
 #define SLEEP_MAX_NS 90000000u /* after many that found nothing */
 
 static struct tm_collector collector;
@@ -286,6 +288,30 @@ static bool is_over(struct tm_collector *c, uint64_t ended_ns, bool read) {
 	return tm_monotonic_ns() - ended_ns > c->options.linger_ns || tm_signals_asked_to_end() > 0;
 }
 
+/* The program has ended, nobody takes what it left, and somebody has asked us to end since: the trace ends here. */
+static _Noreturn void give_up(struct tm_collector *c) {
+	tm_session_close_to_guests(&c->session);
+	if (may_talk(c)) tm_tell("'%s' takes nothing any more: its end is missing", c->writer.path);
+	tm_signals_stop_witness();
+	reap_command();
+	_exit(exit_status(command_status));
+}
+
+/* A writer that hangs, as at a pipe that nobody reads, keeps neither signals nor stops from who they are for. The command is not reaped: its end is told
+ * when there is room. */
+static void while_waiting(struct tm_collector *c, uint64_t waited_ns) {
+	static unsigned asked;
+	siginfo_t info = { 0 };
+	if (command.pid <= 0) return;
+	bool ended = command_status >= 0 ||
+		     (waitid(P_PID, (id_t)command.pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == command.pid);
+	if (ended) tm_signals_command_ended(command.pid);
+	tm_signals_forward(ended ? 0 : command.pid, is_recorded);
+	if (!ended && waited_ns > SLOW_NS) follow_stop(TM_DRAINED_NOTHING);
+	if (waited_ns < STANDSTILL_NS) asked = tm_signals_asked_to_end();
+	else if (ended && tm_signals_asked_to_end() > asked) give_up(c);
+}
+
 static void sleep_a_while(struct tm_collector *c, uint32_t doorbell, uint64_t ns) {
 	struct tm_shm *shm = c->session.shm;
 	atomic_store(&shm->sleeping, 1);
@@ -435,6 +461,7 @@ static int start_threads(struct tm_collector *c, uint32_t root_pid) {
 	c->dumps.shm = c->session.shm;
 	tm_sampler_start(&c->sampler, &c->timebase, c->options.interval_ms, tm_session_mapped_name(&c->session), root_pid);
 	tm_stack_tree_init(&c->stacks);
+	c->while_waiting = while_waiting;
 	return tm_drain_start(c) == 0 ? 0 : fail(c, "cannot start: out of memory");
 }
 

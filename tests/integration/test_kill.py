@@ -5,6 +5,7 @@ database, thread by thread and call by call. Random moments come from a seed tha
 """
 import contextlib
 import ctypes
+import fcntl
 import os
 import pty
 import random
@@ -406,6 +407,30 @@ def a_signal_that_the_witness_got_long_ago(t):
     time.sleep(0.5)
     os.kill(child.pid, signal.SIGTERM)
     t.equal(child.wait(60), 5, "exit status")
+
+
+@test
+def signals_while_nobody_takes_the_trace(t):
+    """It goes to a pipe, whose reader stands still: a signal to the recorder reaches the program, and once that has ended, one ends the recorder, with its status."""
+    os.mkfifo(t.path("pipe"))
+    reader = os.open(t.path("pipe"), os.O_RDONLY | os.O_NONBLOCK)
+    fcntl.fcntl(reader, 1031, 4096)  # F_SETPIPE_SZ
+    child = recorded_forever(t, t.path("pipe"))
+    program = t.command_of(child)
+    time.sleep(3)
+    os.kill(child.pid, signal.SIGTERM)
+    for _ in range(1000):
+        if state_of(program) == "Z":
+            break
+        time.sleep(0.02)
+    t.equal(state_of(program), "Z", "the program, which waits to be told of")
+    for _ in range(60):
+        if child.poll() is not None:
+            break
+        os.kill(child.pid, signal.SIGTERM)
+        time.sleep(0.5)
+    t.equal(child.poll(), 5, "the recorder's exit status")
+    os.close(reader)
 
 
 IDLE = """
