@@ -13,11 +13,16 @@
 
 #define DEFAULT_LINES 24
 
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t interrupted, stopping;
 
 static void interrupt(int number) {
 	(void)number;
 	interrupted = 1;
+}
+
+static void stop_soon(int number) {
+	(void)number;
+	stopping = 1;
 }
 
 static bool is_terminal(void) {
@@ -30,27 +35,53 @@ static void put(const char *text) {
 	fflush(stdout);
 }
 
+/* In the background the first of these stops us until we are in front. */
+static bool take_terminal(const struct tm_screen *s) {
+	struct termios raw = s->before;
+	raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+	raw.c_cc[VMIN] = 0;
+	raw.c_cc[VTIME] = 0;
+	if (tcsetattr(STDIN_FILENO, TCSANOW, &raw) != 0) return false;
+	put("\033[?1049h\033[?25l");
+	return true;
+}
+
+static void give_terminal_back(const struct tm_screen *s) {
+	put("\033[?25h\033[?1049l");
+	tcsetattr(STDIN_FILENO, TCSANOW, &s->before);
+}
+
+static void handle_stop(void) {
+	struct sigaction action = { .sa_handler = stop_soon, .sa_flags = SA_RESTART };
+	sigaction(SIGTSTP, &action, NULL);
+}
+
+/* The shell finds the terminal as it was. */
+static void stop(struct tm_screen *s) {
+	stopping = 0;
+	give_terminal_back(s);
+	signal(SIGTSTP, SIG_DFL);
+	raise(SIGTSTP);
+	handle_stop();
+	if (!take_terminal(s)) s->quit = true;
+}
+
 void tm_screen_open(struct tm_screen *s, bool wanted) {
-	struct sigaction action = { .sa_handler = interrupt };
+	struct sigaction action = { .sa_handler = interrupt }, before;
 	*s = (struct tm_screen){ .is_on = false };
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGHUP, &action, NULL);
 	if (!wanted || !is_terminal() || tcgetattr(STDIN_FILENO, &s->before) != 0) return;
-	struct termios raw = s->before;
-	raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
-	raw.c_cc[VMIN] = 0;
-	raw.c_cc[VTIME] = 0;
-	s->is_on = tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
+	s->is_on = take_terminal(s);
 	if (!s->is_on) return;
 	unsetenv("COLUMNS"); /* the window may change its size */
-	put("\033[?1049h\033[?25l");
+	if (sigaction(SIGTSTP, NULL, &before) == 0 && before.sa_handler == SIG_DFL) handle_stop();
 }
 
 void tm_screen_close(struct tm_screen *s) {
 	if (!s->is_on) return;
-	put("\033[?25h\033[?1049l");
-	tcsetattr(STDIN_FILENO, TCSANOW, &s->before);
+	give_terminal_back(s);
 	s->is_on = false;
 }
 
@@ -69,6 +100,7 @@ bool tm_screen_wait(struct tm_screen *s, unsigned milliseconds) {
 		else s->quit = true; /* the terminal has gone */
 	}
 	if (interrupted) s->quit = true;
+	else if (stopping) stop(s);
 	return !s->quit;
 }
 

@@ -1,7 +1,8 @@
 /* screen.h - a terminal that is drawn anew again and again, and its keys.
  *
  * Flow:     cmd_top.c -> tm_screen_begin(), prints to standard output, tm_screen_end() -> the terminal, in one write
- * Owns:     the terminal's mode and its other screen, from open to close; SIGINT, SIGTERM and SIGHUP meanwhile end tm_screen_wait().
+ * Owns:     the terminal's mode and its other screen, from open to close; SIGINT, SIGTERM and SIGHUP meanwhile end tm_screen_wait(), and Ctrl-Z stops
+ *           us there, with the terminal as it was.
  * Elsewhere (no terminal, TERM=dumb): is_on stays false; tm_screen_wait() waits, and the signals end it as well.
  */
 #ifndef TIDEMARK_ANALYZER_SCREEN_H

@@ -243,6 +243,29 @@ def control_c_when_the_program_has_ended(t):
 
 
 @test
+def control_z_in_top(t):
+    """The shell has its screen and the cursor again, and fg shows the recording as before."""
+    child = t.start([t.recorder, "--quiet", "-o", t.path("top.tmk"), "--", t.program("job.c")], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    t.equal(child.stdout.readline(), b"ready\n", "the program")
+    shell = Shell(t)
+    shell.type(f"TERM=xterm {t.tidemark} top {t.path('top.tmk')}\n")
+    for _ in range(2):
+        shell.until(re.escape("\x1b[?1049h\x1b[?25l"))
+        shell.until("recording")
+        shell.type(CTRL_Z)
+        shell.until(re.escape("\x1b[?25h\x1b[?1049l"))
+        shell.until(STOPPED)
+        shell.type("fg\n")
+    shell.until(re.escape("\x1b[?1049h\x1b[?25l"))
+    shell.type("q")
+    shell.until(re.escape("\x1b[?25h\x1b[?1049l"))
+    shell.type("echo it was $?.\n")
+    shell.until(r"it was 0\.\n")
+    shell.close()
+    child.communicate(b"q", 60)
+
+
+@test
 def stopped_program_that_is_killed(t):
     def what(shell, program, job):
         allocates(shell, 1000)
