@@ -54,12 +54,15 @@ bool tm_real_is_libc(void) {
 
 static _Atomic unsigned to_compare; /* 0: no more */
 static bool answers;                /* the allocator itself says how large a block is */
-static uint16_t
-	foreign_ops; /* bits: operations whose function is another module's than malloc: jemalloc has no pvalloc, and so libc's is called */
+static uint16_t foreign_ops;        /* bits: operations whose function is another module's than malloc, as jemalloc's pvalloc is libc's */
 static size_t (*room_of)(size_t size, int flags);      /* jemalloc's nallocx; NULL: it is another allocator */
 static _Atomic uint16_t known_rooms[SIZES_KNOWN + 1]; /* by size; 0: not asked for yet */
 
-static struct code { uintptr_t low, high; } code_of(const struct dl_phdr_info *info) {
+struct code {
+	uintptr_t low, high;
+};
+
+static struct code code_of(const struct dl_phdr_info *info) {
 	struct code code = { 0, 0 };
 	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *p = &info->dlpi_phdr[i];

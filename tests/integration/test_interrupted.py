@@ -6,7 +6,7 @@ from tidemark_test import main, test
 
 
 def interrupted(t, how, count, *options, status=3):
-    library = t.program("interrupted.c", "-DLIBRARY", "-shared", "-fPIC", "-fno-builtin", name="libinterrupted.so")
+    library = t.program("raising_malloc.c", "-shared", "-fPIC", "-fno-builtin", name="libraising_malloc.so")
     program = t.program("interrupted.c", "-O1", "-fno-builtin", "-pthread")
     return t.record(["env", f"LD_PRELOAD={library}", program, how, str(count)], "--quiet", *options, status=status)
 

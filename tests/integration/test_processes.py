@@ -43,7 +43,7 @@ def two_hundred_children(t):
 
 @test
 def forks_inside_of_malloc(t):
-    library = t.program("prog_fork_inside.c", "-DLIBRARY", "-shared", "-fPIC", name="libprog_fork_inside.so")
+    library = t.program("raising_malloc.c", "-shared", "-fPIC", "-fno-builtin", name="libraising_malloc.so")
     program = t.program("prog_fork_inside.c")
     for how in ("fork", "_Fork"):
         recording = t.same_as_bare(["env", f"LD_PRELOAD={library}", program, how])
