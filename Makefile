@@ -96,10 +96,10 @@ $(BUILD)/obj/gen/%.o: $(BUILD)/gen/%.c | $(FIRST)
 	$(call say,CC)
 	$(Q)$(CC) $(COMMON) $(CFLAGS) $(INSTRUMENT) -c $< -o $@
 
-$(BUILD)/lib/libtidemark.so: $(GUEST_OBJECTS)
+$(BUILD)/lib/libtidemark.so: $(GUEST_OBJECTS) recorder/guest/layout.ld
 	$(call say,LINK)
-	$(Q)$(CC) $(CFLAGS) -shared -Wl,-z,defs -Wl,-z,relro -Wl,--as-needed -Wl,-soname=libtidemark.so \
-		-o $@ $^ -ldl -lpthread
+	$(Q)$(CC) $(CFLAGS) -shared -Wl,-T,recorder/guest/layout.ld -Wl,-z,defs -Wl,-z,relro -Wl,--as-needed -Wl,-soname=libtidemark.so \
+		-o $@ $(GUEST_OBJECTS) -ldl -lpthread
 
 $(BUILD)/lib/tidemark_vtab.so: $(EXTENSION_OBJECTS)
 	$(call say,LINK)

@@ -70,11 +70,8 @@ bool tm_give_up(const char *why) {
 
 /* By the program's file: "mpiexec.hydra" is mpiexec too. */
 static bool is_launcher(void) {
-	char path[TM_PATH_MAX];
-	const char *name;
+	const char *path = tm_program_path(), *name = strrchr(path, '/');
 
-	if (!tm_program_path(path, sizeof path)) return false;
-	name = strrchr(path, '/');
 	name = name ? name + 1 : path;
 	for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
 		size_t n = strlen(launchers[i]);

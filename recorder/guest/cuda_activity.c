@@ -85,7 +85,7 @@ static struct {
 	struct tm_ring *ring;
 	uint32_t generation;
 	uint64_t told[TM_RING_NAME_SLOTS]; /* hash of the name that the slot stands for, 0 none */
-} slots;
+} slots TM_ROOMY;
 
 /* Names have hundreds of bytes, and each kernel has one. */
 static uint64_t hash_of(const char *name, size_t n) {

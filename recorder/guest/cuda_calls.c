@@ -51,7 +51,7 @@ static uint32_t heap_of(const char *name, const char *kind, int device, unsigned
 
 /* The heaps that every device has, looked up once. */
 enum device_heap { HEAP_DEVICE, HEAP_POOL, HEAP_GRAPH, HEAP_ADDRESSES, HEAP_MAPPED, HEAP_IMPORTED, DEVICE_HEAPS };
-static _Atomic uint32_t device_heaps[DEVICES_MAX][DEVICE_HEAPS];
+static TM_ROOMY _Atomic uint32_t device_heaps[DEVICES_MAX][DEVICE_HEAPS];
 
 static uint32_t device_heap(int device, enum device_heap which) {
 	static const struct {
@@ -594,7 +594,7 @@ static void context_call(struct tm_thread *t, uint32_t id, const struct tm_cupti
 
 /* A block came from a pool, or went there: what that holds is asked for when it may have grown, and now and then. NULL: the device's current pool. */
 static void tell_pool_after(struct tm_thread *t, const struct tm_cupti_call *call, void *pool, uint32_t heap, int device, uint64_t now) {
-	static _Atomic uint64_t told[TM_HEAPS_MAX];
+	static TM_ROOMY _Atomic uint64_t told[TM_HEAPS_MAX];
 	const uint64_t *begin = call->own;
 	bool grew = begin && now - *begin >= SLOW_TICKS;
 	if (heap >= TM_HEAPS_MAX || (!grew && now - atomic_load_explicit(&told[heap], memory_order_relaxed) < SELDOM_TICKS)) return;

@@ -81,7 +81,7 @@ static size_t append_answer(char *text, size_t n, size_t room, int answer) {
 	return append(text, append(text, append(text, n, room, " ("), room, name), room, ")");
 }
 
-static char lacks[2400];
+static TM_ROOMY char lacks[2400];
 static size_t lacks_bytes;
 
 void tm_cuda_lacks(const char *function, int answer, const char *cost) {

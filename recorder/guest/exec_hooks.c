@@ -107,7 +107,7 @@ struct room {
 static union {
 	struct room room;
 	_Alignas(16) uint8_t bytes[ROOM_LAST_BYTES];
-} last_rooms[TM_EXEC_ROOMS];
+} last_rooms[TM_EXEC_ROOMS] TM_ROOMY;
 
 static struct room *take_last_room(enum tm_exec_room of, size_t bytes, uint32_t pid) {
 	struct room *room = &last_rooms[of].room;

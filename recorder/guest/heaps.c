@@ -21,7 +21,7 @@ struct place {
 	char name[TM_NAME_KEPT + 1];
 };
 
-static struct place heaps[TM_HEAPS_MAX], categories[TM_CATEGORIES_MAX];
+static TM_ROOMY struct place heaps[TM_HEAPS_MAX], categories[TM_CATEGORIES_MAX];
 static _Atomic uint32_t full, full_noted;
 
 static uint32_t hash_of(const char *name, size_t n) {

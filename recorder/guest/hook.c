@@ -340,8 +340,9 @@ bool tm_is_to_start(void) {
 	return atomic_load(&started) == 0;
 }
 
-__attribute__((constructor)) static void construct(void) {
+__attribute__((constructor)) static void construct(int count, char **arguments, char **environment) {
 	struct tm_thread *t;
+	tm_process_arguments(count, arguments, environment);
 	if (atomic_load(&started) == 0 && !start_process(true)) return;
 	t = tm_hook_enter_to_say(); /* the process gets its row also if it never allocates */
 	if (!t) return;

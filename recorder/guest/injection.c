@@ -36,10 +36,7 @@ static bool start(struct tm_thread *t, const char *variable, const char *kind, c
 /* Is this the profiler's own process? Nsight Compute, and its name before 2020; Nsight Systems. */
 static bool is_profiler(void) {
 	static const char *const names[] = { "ncu", "nv-nsight-cu-cli", "nsys" };
-	char path[4096];
-	size_t n = tm_program_path(path, sizeof path - 1);
-	path[n] = 0;
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	const char *path = tm_program_path(), *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
 		if (strcmp(name, names[i]) == 0) return true;
 	return false;

@@ -82,7 +82,7 @@ static const void *string_create(const char *text) {
 static struct loaders_handle {
 	const void *_Atomic handle;
 	const struct tm_kept_text *_Atomic kept;
-} loaders_handles[LOADERS_HANDLES];
+} loaders_handles[LOADERS_HANDLES] TM_ROOMY;
 
 static _Atomic uint32_t handles_left_out;
 

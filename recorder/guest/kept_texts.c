@@ -16,7 +16,7 @@
 
 static uint8_t *_Atomic arena;
 static _Atomic uint32_t used;
-static _Atomic uint32_t slots[SLOTS]; /* offset / ALIGNMENT + 1; 0: empty */
+static TM_ROOMY _Atomic uint32_t slots[SLOTS]; /* offset / ALIGNMENT + 1; 0: empty */
 
 static uint8_t *the_arena(void) {
 	uint8_t *known = atomic_load(&arena), *expected = NULL, *made;

@@ -301,17 +301,18 @@ static void emit_unload(struct tm_thread *t, const struct module *m) {
 
 /* The loader's name for a module, made one that still means the same file tomorrow: the main program has none, others may be relative. */
 static size_t full_path(char to[TM_PATH_MAX], const struct list *list, const struct module *m) {
-	size_t n = m->path_size < TM_PATH_MAX ? m->path_size : TM_PATH_MAX - 1;
+	const char *path = m->path_size ? list->memory + m->path : tm_program_path();
+	size_t n = m->path_size ? m->path_size : strlen(path);
 
-	if (n == 0) return tm_program_path(to, TM_PATH_MAX);
-	memcpy(to, list->memory + m->path, n);
+	if (n >= TM_PATH_MAX) n = TM_PATH_MAX - 1;
+	memcpy(to, path, n);
 	to[n] = 0;
 	if (to[0] != '/' && to[0] != '[' && tm_mapped_path(m->low, to, TM_PATH_MAX)) n = strlen(to);
 	return n;
 }
 
 static void emit_module(struct tm_thread *t, const struct list *list, const struct module *m) {
-	static char text[BUILD_ID_MAX + TM_PATH_MAX]; /* one thread refreshes at a time, maybe on a small alternate stack */
+	static TM_ROOMY char text[BUILD_ID_MAX + TM_PATH_MAX]; /* one thread refreshes at a time, maybe on a small alternate stack */
 	uint64_t words[3] = { m->bias, m->low, m->high - m->low };
 	size_t n;
 

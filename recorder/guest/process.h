@@ -63,8 +63,10 @@ void tm_cuda_note_unasked(struct tm_thread *t);
 const char *tm_own_path(void); /* absolute; "" if it could not be found. Takes the loader's lock at its first call. */
 /* The file mapped at address, from /proc/self/maps; false: none, or /proc is hidden. */
 bool tm_mapped_path(uintptr_t address, char *to, size_t size);
-/* The main program's file, to which the loader gives no name; the path's length, 0: not known. */
-size_t tm_program_path(char *to, size_t size);
+/* Of our constructor's arguments: they spare a look into /proc, which makes the kernel a directory entry and a file for each process. */
+void tm_process_arguments(int count, char **arguments, char **environment);
+/* The main program's file, to which the loader gives no name; "": not known. */
+const char *tm_program_path(void);
 
 /* --- preloaded without a collector (attach_self.c) --- */
 /* Starts a collector for this process and puts TM_SESSION_ENV into the environment. False: the process runs unrecorded. */

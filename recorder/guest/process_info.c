@@ -25,25 +25,46 @@ static void emit_info(struct tm_thread *t, enum tm_info_key key, const char *tex
 }
 
 static void announce_exe(struct tm_thread *t) {
-	static char path[TM_PATH_MAX]; /* once a process, maybe on a small alternate stack */
-	size_t n = tm_program_path(path, sizeof path);
+	const char *path = tm_program_path();
 
-	if (n > 0) emit_info(t, TM_INFO_EXE, path, n);
+	if (*path) emit_info(t, TM_INFO_EXE, path, strlen(path));
 }
 
 /* --args=drop. What the image was started as: a child that it forks later may have been given a title, which holds arguments as well. */
 static void announce_first_argument(struct tm_thread *t) {
-	static char first[TM_PATH_MAX];
+	static TM_ROOMY char first[TM_PATH_MAX];
 
 	if (!first[0]) tm_raw_read_whole("/proc/self/cmdline", first, sizeof first);
 	first[sizeof first - 1] = 0;
 	if (first[0]) emit_info(t, TM_INFO_COMMAND, first, strlen(first));
 }
 
+/* What /proc/self/cmdline shows, where it lies as the kernel put it; nothing: not known here. */
+static const char *command_line;
+static size_t command_line_bytes;
+
+void tm_process_arguments(int count, char **arguments, char **environment) {
+	if (count < 1 || !environment || !environment[0] || getauxval(AT_BASE) == 0) return;
+	for (int i = 0; i < count; i++) {
+		const char *next = i + 1 < count ? arguments[i + 1] : environment[0];
+
+		if (!arguments[i] || arguments[i] + strlen(arguments[i]) + 1 != next || next - arguments[0] > (ptrdiff_t)COMMAND_MAX)
+			return;
+	}
+	command_line = arguments[0];
+	command_line_bytes = (size_t)(environment[0] - arguments[0]);
+}
+
+/* A forked child may have been given a title meanwhile, anywhere: /proc shows that. */
 static void announce_command(struct tm_thread *t) {
 	size_t room = COMMAND_MAX + sizeof COMMAND_CUT, n;
-	char *command = tm_raw_map(room);
+	char *command;
 
+	if (command_line_bytes && !tm_guest.parent_process) {
+		emit_info(t, TM_INFO_COMMAND, command_line, command_line_bytes - 1);
+		return;
+	}
+	command = tm_raw_map(room);
 	if (!command) return;
 	n = tm_raw_read_whole("/proc/self/cmdline", command, COMMAND_MAX + 1);
 	if (n > COMMAND_MAX) {
@@ -93,7 +114,6 @@ static int find_first(struct dl_phdr_info *info, size_t size, void *search) {
 
 /* The object that has the function in front of ours; NULL: none. */
 static const char *who_is_in_front(const char *name) {
-	static char program[TM_PATH_MAX]; /* which the loader calls by its first argument, and a program may write anything there */
 	struct search s = { name, NULL };
 	struct dl_phdr_info info;
 
@@ -101,7 +121,8 @@ static const char *who_is_in_front(const char *name) {
 	if (!s.found || (uintptr_t)s.found - tm_guest.text_low < tm_guest.text_high - tm_guest.text_low) return NULL;
 	if (!tm_symbols_module(s.found, &info)) return "another object";
 	if (info.dlpi_name[0]) return info.dlpi_name;
-	return tm_program_path(program, sizeof program) ? program : "the program";
+	/* The loader calls it by its first argument, and a program may write anything there. */
+	return *tm_program_path() ? tm_program_path() : "the program";
 }
 
 /* Once an image: its forked children know the answer, and must not ask the loader, whose lock another thread may have held when they
@@ -178,23 +199,24 @@ void tm_process_announce(struct tm_thread *t) {
 
 /* --- our own file --- */
 
-static char own_path[TM_PATH_MAX];
-static _Atomic bool own_path_known;
+static _Atomic(const char *) own_path; /* NULL: not asked for yet */
 
 const char *tm_own_path(void) {
+	static TM_ROOMY char mapped[TM_PATH_MAX];
 	struct dl_phdr_info info;
-	size_t n;
+	const char *path = atomic_load_explicit(&own_path, memory_order_acquire);
 
-	if (atomic_load_explicit(&own_path_known, memory_order_acquire)) return own_path;
+	if (path) return path;
+	path = "";
 	tm_ours_begin();
 	if (tm_symbols_module((void *)(uintptr_t)tm_own_path, &info) && info.dlpi_name) {
-		n = strnlen(info.dlpi_name, sizeof own_path);
-		if (info.dlpi_name[0] == '/' && n < sizeof own_path) memcpy(own_path, info.dlpi_name, n + 1);
-		else if (!tm_mapped_path((uintptr_t)tm_own_path, own_path, sizeof own_path)) own_path[0] = 0;
+		/* The loader keeps its text as long as it keeps us. */
+		if (info.dlpi_name[0] == '/' && strnlen(info.dlpi_name, TM_PATH_MAX) < TM_PATH_MAX) path = info.dlpi_name;
+		else if (tm_mapped_path((uintptr_t)tm_own_path, mapped, sizeof mapped)) path = mapped;
 	}
 	tm_ours_end();
-	atomic_store_explicit(&own_path_known, true, memory_order_release);
-	return own_path;
+	atomic_store_explicit(&own_path, path, memory_order_release);
+	return path;
 }
 
 static const char *hexadecimal(const char *at, uintptr_t *value) {
@@ -257,11 +279,16 @@ bool tm_mapped_path(uintptr_t address, char *to, size_t size) {
 	return found;
 }
 
-/* What the kernel was told to run is the loader where that is run by hand (ld.so PROGRAM): then no loader was mapped beside it. */
-size_t tm_program_path(char *to, size_t size) {
-	long n;
+/* What the kernel was told to run is the loader where that is run by hand (ld.so PROGRAM): then no loader was mapped beside it.
+ * Asked for once: a process that lives for a millisecond asks three times, and a forked child can no more tell where its parent's file has been removed or
+ * lies outside of its root. */
+const char *tm_program_path(void) {
+	static TM_ROOMY char path[TM_PATH_MAX];
+	static _Atomic bool is_known;
 
-	if (getauxval(AT_BASE) == 0 && tm_mapped_path(getauxval(AT_PHDR), to, size)) return strlen(to);
-	n = tm_raw_readlink("/proc/self/exe", to, size);
-	return n > 0 ? (size_t)n : 0;
+	if (atomic_load_explicit(&is_known, memory_order_acquire)) return path;
+	if (getauxval(AT_BASE) != 0 || !tm_mapped_path(getauxval(AT_PHDR), path, sizeof path))
+		tm_raw_readlink("/proc/self/exe", path, sizeof path);
+	atomic_store_explicit(&is_known, true, memory_order_release);
+	return path;
 }

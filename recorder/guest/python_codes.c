@@ -21,7 +21,7 @@
 
 /* Code objects that were freed, by slot_of() their address. */
 #define FREED_SLOTS 8192u
-static _Atomic uint32_t freed_at[FREED_SLOTS];
+static TM_ROOMY _Atomic uint32_t freed_at[FREED_SLOTS];
 
 /* --- texts --- */
 

@@ -37,7 +37,7 @@ static struct layer {
 	struct allocator below;  /* what it calls; all zero: not in use */
 	struct allocator *hooks; /* if that is the debug hooks: what they call */
 	struct allocator past;   /* and what they called when ours was set */
-} layers[LAYERS_MAX][DOMAINS];
+} layers[LAYERS_MAX][DOMAINS] TM_ROOMY;
 static uint32_t heap;
 static bool samples_go_straight; /* when it has begun: as malloc_hooks.c wanted it */
 static bool is_from_the_start;   /* ours was set before the interpreter began */

@@ -56,7 +56,7 @@ static _Atomic unsigned to_compare; /* 0: no more */
 static bool answers;                /* the allocator itself says how large a block is */
 static uint16_t foreign_ops;        /* bits: operations whose function is another module's than malloc, as jemalloc's pvalloc is libc's */
 static size_t (*room_of)(size_t size, int flags);      /* jemalloc's nallocx; NULL: it is another allocator */
-static _Atomic uint16_t known_rooms[SIZES_KNOWN + 1]; /* by size; 0: not asked for yet */
+static TM_ROOMY _Atomic uint16_t known_rooms[SIZES_KNOWN + 1]; /* by size; 0: not asked for yet */
 
 struct code {
 	uintptr_t low, high;

@@ -41,8 +41,8 @@ struct table {
 };
 
 static struct table *_Atomic table;
-_Atomic uint8_t tm_sample_pages[TM_SAMPLE_PAGES];
-_Atomic uint8_t tm_sample_places[TM_SAMPLE_PLACES];
+TM_ROOMY _Atomic uint8_t tm_sample_pages[TM_SAMPLE_PAGES];
+TM_ROOMY _Atomic uint8_t tm_sample_places[TM_SAMPLE_PLACES];
 
 static size_t table_bytes(uint32_t last_bits) {
 	return sizeof(struct table) + (levels[LAST].from + ((size_t)1 << last_bits)) * sizeof(struct bucket);

@@ -56,7 +56,7 @@ struct taken {
 	_Atomic uint32_t block, entries; /* number of the last block, and how many of its entries */
 };
 
-static struct taken taken[TM_SHARED_MODULES];
+static TM_ROOMY struct taken taken[TM_SHARED_MODULES];
 static _Atomic bool taking;
 static _Atomic bool forgot; /* what it knew, at least once */
 
@@ -126,7 +126,7 @@ static uint32_t lengthen(struct tm_shared_rules *shared, _Atomic uint32_t *link)
 
 /* Where a module's chain was seen to end, as a chain is walked for each rule otherwise: the number of a block, and how many are in front of it. */
 #define SEEN_BITS 16u
-static _Atomic uint32_t seen_end[TM_SHARED_MODULES];
+static TM_ROOMY _Atomic uint32_t seen_end[TM_SHARED_MODULES];
 _Static_assert(TM_RULE_BLOCKS < 1u << SEEN_BITS && TM_RULE_BLOCKS_OF_MODULE < 1u << (32 - SEEN_BITS), "two numbers in one word");
 
 static void put_in_list(struct tm_shared_rules *shared, uint32_t module, uint64_t entry) {

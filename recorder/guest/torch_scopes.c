@@ -117,7 +117,7 @@ KINDS(X)
 /* In a fresh one the number is -1 and so is a debug handle further behind, and nothing else. In front of that are a flag, a handle and the
  * forward thread; between number and forward thread lie two words of inputs, a vector of outputs (3), and since 2.1 a hash map (7). */
 static void look_at_layout(tm_torch_function_construct *construct, tm_torch_function_destroy *destroy) {
-	static _Alignas(16) uint64_t function[FUNCTION_BYTES_MAX / 8];
+	static TM_ROOMY _Alignas(16) uint64_t function[FUNCTION_BYTES_MAX / 8];
 	unsigned minus[3], count = 0, distance;
 	bool sound = true;
 

@@ -64,6 +64,13 @@ static void tm_route_keep_uses(struct tm_routes *all, const struct tm_route *r, 
 	to->owner = tm_route_number(all, r);
 }
 
+/* What the first ones lie on was looked at here and there, and would now be written a page at a time. */
+TM_COLD static void tm_routes_begin(const struct tm_thread *t) {
+	if (tm_is_sandboxed()) return;
+	tm_raw_populate(t->routes, sizeof *t->routes->routes * TM_ROUTES_AT_FIRST);
+	tm_raw_populate(t->routes->seconds, sizeof t->routes->seconds + sizeof *t->routes->routes * TM_ROUTES_AT_FIRST / 8);
+}
+
 /* Those that have another place now are learned again. Of hundreds of threads most learn little. */
 TM_COLD static void tm_routes_use_all(struct tm_thread *t) {
 	if (t->routes_mask == TM_ROUTES - 1) return;
@@ -85,6 +92,7 @@ TM_REALIGN static __attribute__((noinline)) void tm_route_learn_now(struct tm_th
 	r->pc = 0;
 	r->used = 0;
 	atomic_signal_fence(memory_order_seq_cst);
+	if (!t->routes_learned) tm_routes_begin(t);
 	r->count = (uint8_t)count;
 	struct tm_route_uses uses = { .owner = 0 };
 	if (!tm_route_follow_fp(t, r, &uses, keep, slot, met)) return;

@@ -4,7 +4,7 @@
 #include "shared_rules.h"
 #include "unwind_cfi.h"
 
-static _Alignas(TM_SHM_PAGE) _Atomic uint64_t first_table[1u << TM_RULE_SETS_BITS_LEAST][2];
+static TM_ROOMY _Alignas(TM_SHM_PAGE) _Atomic uint64_t first_table[1u << TM_RULE_SETS_BITS_LEAST][2];
 _Atomic uint64_t tm_rules_table = (uintptr_t)first_table + (64 - TM_RULE_SETS_BITS_LEAST);
 
 /* --- making one --- */

@@ -694,6 +694,46 @@ def arguments_can_be_dropped(t):
 
 
 @test
+def arguments_are_what_proc_shows(t):
+    """However the program was started, and what became of them in a child."""
+    with open(t.path("shown.c"), "w", encoding="ascii") as file:
+        file.write(r"""#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void show(void) {
+	FILE *file = fopen("/proc/self/cmdline", "rb");
+	for (int c; (c = getc(file)) != EOF;) putchar(c ? c : ' ');
+	fclose(file);
+	putchar('|');
+	fflush(stdout);
+}
+int main(int count, char **arguments, char **environment) {
+	char *first = arguments[0];
+	show();
+	if (count < 2 || strcmp(arguments[1], "fork") != 0) return 0;
+	memset(first, 'x', environment[0] + strlen(environment[0]) - first); /* a title that needs the room of the first variable as well */
+	if (fork() == 0) {
+		show();
+		_exit(0);
+	}
+	return wait(NULL) < 0;
+}
+""")
+    program = t.program(t.path("shown.c"), name="shown")
+    loader = re.search(r"interpreter: ([^]]+)\]", t.run(["readelf", "-lW", program]).text).group(1)
+    for command in ([program], [program, "", "a b", "x=1", ""], [loader, program, "by", "hand"], [program, "fork", "off"], ["env", "-i", program, "last"],
+                    ["sh", "-c", f"exec -a other {program} 1" if os.path.realpath(shutil.which("sh")).endswith("bash") else f"exec {program} 1"]):
+        recording = t.record(command, "--quiet", "--force")
+        shown = [text[:-1] for text in recording.out.decode().split("|")[:-1]]
+        told = [row[0] for row in t.imported(recording).rows("select command from process order by id")]
+        t.equal(told[-len(shown):], shown, f"commands of {command}")
+    long = t.imported(t.record([program, "y" * 70_000], "--quiet", "--force")).value("select command from process")
+    t.equal((len(long), long[-21:]), (65_536, " [arguments cut here]"), "one that is too long")
+
+
+@test
 def descriptors_are_not_leaked(t):
     """The program sees the same open files as without us."""
     script = "import os; print(sorted(int(f) for f in os.listdir('/proc/self/fd')))"
