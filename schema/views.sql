@@ -336,7 +336,8 @@ SELECT process_id, ts_ns, rss_bytes,
 FROM four;
 
 -- Of each process the twenty moments at which the gap changed most from one reading to the next (of all together 320, the largest of each process first),
--- and what the program did between the two: its step, the scope that was opened last of those that were open, and the stack that allocated most bytes.
+-- and what the program did between the two: its step, the scope that was opened last of those that were open, and the stack that allocated most bytes in
+-- root heaps.
 CREATE VIEW memory_gap_jump AS
 WITH change AS (
 	SELECT process_id, lag(ts_ns) OVER w AS from_ns, ts_ns, gap_bytes - lag(gap_bytes) OVER w AS change_bytes, gap_bytes, rss_bytes, live_bytes,
@@ -365,7 +366,7 @@ row AS (
 	WHERE a.alloc_ns > s.from_ns AND a.alloc_ns <= s.ts_ns AND a.alloc_ns < e.ts_ns AND a.alloc_ns >= (SELECT d.ts_ns FROM checkpoint d WHERE d.id = e.id - 1)),
 made AS (
 	SELECT r.process_id, r.ts_ns, r.stack_id, CAST(round(sum(r.bytes)) AS INTEGER) AS bytes FROM row r JOIN allocation_origin o ON o.id = r.origin_id
-	WHERE o.process_id = r.process_id GROUP BY r.process_id, r.ts_ns, r.stack_id),
+	JOIN heap h ON h.id = o.heap_id WHERE o.process_id = r.process_id AND h.is_root GROUP BY r.process_id, r.ts_ns, r.stack_id),
 most AS MATERIALIZED (SELECT process_id, ts_ns, stack_id, max(bytes) AS bytes FROM made GROUP BY process_id, ts_ns)
 SELECT j.process_id, j.from_ns, j.ts_ns, j.change_bytes, j.gap_bytes, j.rss_bytes, j.live_bytes,
        (SELECT s.n FROM step s WHERE s.process_id = j.process_id AND s.start_ns <= j.ts_ns AND (s.end_ns IS NULL OR s.end_ns > j.from_ns)

@@ -580,13 +580,16 @@ def churn_and_peaks_by_hand(t):
 
 @test
 def gaps_by_hand(t):
-    """A reading of the mappings: files 3000, stacks 200, shared 100; anonymous 2500 of which 1000 are live; 6500 resident, 300 of them ours."""
+    """A reading of the mappings: files 3000, stacks 200, shared 100; anonymous 2500 of which 1000 are live; 6500 resident, 300 of them ours. What a device
+    has is no part of that."""
     trace = Trace()
     trace.process(1, pid=7)
     trace.thread(1, process=1)
     a = trace.stack("main", "a")
     trace.sample(1, 500, rss=1000, tool_rss=100)
-    trace.events(1, [malloc(1000, 0x1000, 1000, a)], watermark=2500)
+    trace.heap(1, 1, "cuda:0", "device", device=0)
+    other = trace.stack("main", "other")
+    trace.events(1, [malloc(1000, 0x1000, 1000, a), malloc(1100, 0x9000, 5000, other, op="heap_alloc", heap=1)], watermark=2500)
     trace.sample(1, 2000, rss=6500, tool_rss=300, rss_heap=1000, rss_arenas=500, rss_anonymous=1000, rss_stacks=200, rss_files=3000, rss_shared=100)
     trace.exit(1, 2500)
     trace.end(1, 3000)
