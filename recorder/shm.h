@@ -345,11 +345,13 @@ enum tm_exec_class {
 	TM_EXEC_SANITIZED = 6, /* needs a library that bears none before it (sanitizer.h) */
 	TM_EXEC_CONFINED = 7,  /* no image: forked behind a filter of system calls, it cannot have a ring */
 	TM_EXEC_UNSEEN = 8,    /* where it lies is not known before it runs, so neither what it bears */
+	TM_EXEC_FILTERED = 9,  /* it runs behind a filter of system calls that kills for calls of ours (guest/call_filter.h) */
 };
 
 /* Into these nothing is preloaded: the loader would complain, or the program would not start. */
 static inline _Bool tm_exec_bears_no_preload(enum tm_exec_class class) {
-	return class == TM_EXEC_FOREIGN || class == TM_EXEC_MUSL || class == TM_EXEC_SANITIZED || class == TM_EXEC_UNSEEN;
+	return class == TM_EXEC_FOREIGN || class == TM_EXEC_MUSL || class == TM_EXEC_SANITIZED || class == TM_EXEC_UNSEEN ||
+	       class == TM_EXEC_FILTERED;
 }
 
 #endif

@@ -173,6 +173,7 @@ const char *tm_exec_class_reason(enum tm_exec_class class) {
 	case TM_EXEC_CONFINED: return "it was forked when the program had restricted its system calls (seccomp)";
 	case TM_EXEC_UNKNOWN: return "it could not be read";
 	case TM_EXEC_UNSEEN: return "it was spawned by a relative path from a directory that could not be followed";
+	case TM_EXEC_FILTERED: return "it runs behind a filter of system calls (seccomp) that kills for calls of tidemark's";
 	case TM_EXEC_NATIVE: break;
 	}
 	return "it did not load the recording library";

@@ -92,7 +92,7 @@ static void wish_for(struct tm_exec_env *plan, enum tm_exec_class target, bool b
 		plan->remove_preload = plan->remove_session = plan->remove_tool = true;
 		return;
 	}
-	if (target == TM_EXEC_STATIC || !tm_guest.shm) return;
+	if (target == TM_EXEC_STATIC || target == TM_EXEC_FILTERED || !tm_guest.shm) return;
 	plan->add_session = true;
 	plan->add_preload = !plan->remove_preload;
 }

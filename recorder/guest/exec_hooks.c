@@ -58,17 +58,17 @@ __attribute__((constructor)) static void find_real(void) {
 
 /* --- records --- */
 
-static void emit_exec(struct tm_thread *t, uint32_t pid, const struct tm_exec_target *target) {
+static void emit_exec(struct tm_thread *t, uint32_t pid, enum tm_exec_class class, const char *path) {
 	uint64_t words[1] = { pid };
 
-	tm_emit_control(t, TM_CTL_EXEC, 0, target->class, words, 1, target->path, strlen(target->path));
+	tm_emit_control(t, TM_CTL_EXEC, 0, class, words, 1, path, strnlen(path, TM_PATH_MAX));
 }
 
-static void will_exec(const struct tm_exec_target *target) {
+static void will_exec(enum tm_exec_class class, const char *path) {
 	struct tm_thread *t = tm_hook_enter_to_say();
 
 	if (!t) return;
-	emit_exec(t, tm_sandbox_pid(), target);
+	emit_exec(t, tm_sandbox_pid(), class, path);
 	tm_hook_leave(t);
 }
 
@@ -82,13 +82,13 @@ static void did_not_exec(void) {
 	tm_hook_leave(t);
 }
 
-static void did_spawn(pid_t child, const struct tm_exec_target *target) {
+static void did_spawn(pid_t child, enum tm_exec_class class, const char *path) {
 	struct tm_thread *t = tm_hook_enter_to_say();
 	uint64_t words[1] = { (uint64_t)child };
 
 	if (!t) return;
 	tm_emit_control(t, TM_CTL_SPAWN, 0, 0, words, 1, NULL, 0);
-	emit_exec(t, (uint32_t)child, target);
+	emit_exec(t, (uint32_t)child, class, path);
 	tm_hook_leave(t);
 }
 
@@ -130,6 +130,17 @@ static struct room *take_room(enum tm_exec_room of, size_t bytes) {
 		room->bytes = size;
 		tm_tls.exec_rooms[of] = room;
 	}
+	room->user = pid;
+	return room;
+}
+
+/* Behind a filter: of what there is. */
+static struct room *take_room_without_calls(enum tm_exec_room of, size_t bytes) {
+	struct room *room = tm_tls.exec_rooms[of];
+	uint32_t pid = tm_sandbox_pid();
+
+	bytes += sizeof *room;
+	if (!room || room->user == pid || room->bytes < bytes) return take_last_room(of, bytes, pid);
 	room->user = pid;
 	return room;
 }
@@ -278,15 +289,34 @@ static bool is_readable_call(const struct call *c) {
 	return at == NULL;
 }
 
-/* Behind a filter the target is not looked at, and gets the environment that the program gives it: looking takes system calls. */
-static const struct tm_exec_target unseen = { .class = TM_EXEC_NATIVE };
+/* Behind a filter the target is not looked at, since that takes system calls: its name is the one that the program gives it. It gets the program's environment
+ * as it is, or without us where the filter would end it for our calls. */
+static enum tm_exec_class class_in_sandbox(void) {
+	return tm_sandbox_kills_for_us() ? TM_EXEC_FILTERED : TM_EXEC_NATIVE;
+}
+
+static const char *name_in_sandbox(const struct call *c) {
+	return c->name && (uintptr_t)c->name >= TM_SHM_PAGE ? c->name : "";
+}
+
+static int call_in_sandbox(const struct call *c) {
+	if (!tm_sandbox_kills_for_us()) return call_real(c, c->environment);
+	struct tm_exec_env plan = tm_exec_env_plan(TM_EXEC_FILTERED, false, c->environment);
+	struct room *room = plan.size_bytes ? take_room_without_calls(TM_EXEC_ROOM_ENVIRONMENT, plan.size_bytes) : NULL;
+	int result;
+
+	if (!room) return call_real(c, c->environment);
+	result = call_real(c, tm_exec_env_write(&plan, c->environment, room->memory));
+	give_back(room);
+	return result;
+}
 
 static int run_exec_in_sandbox(const struct call *c) {
 	int result;
 
-	will_exec(&unseen);
+	will_exec(class_in_sandbox(), name_in_sandbox(c));
 	tm_tls.exec_is_open = !tm_tls.confined_child;
-	result = call_real(c, c->environment);
+	result = call_in_sandbox(c);
 	tm_tls.exec_is_open = false;
 	did_not_exec();
 	return result;
@@ -301,7 +331,7 @@ static int run_exec(const struct call *c) {
 	if (tm_guest.is_inspected || !is_readable_call(c)) return call_real(c, c->environment);
 	room = take_room(TM_EXEC_ROOM_TARGET, sizeof(struct tm_exec_target));
 	const struct tm_exec_target *target = target_of(c, room);
-	will_exec(target);
+	will_exec(target->class, target->path);
 	result = call_with_environment(c, target->class);
 	did_not_exec();
 	give_back(room);
@@ -317,14 +347,14 @@ static int run_spawn(struct call *c) {
 	if (tm_guest.is_inspected || (!tm_is_sandboxed() && !is_readable_call(c))) return call_real(c, c->environment);
 	if (!c->child) c->child = &child;
 	if (tm_is_sandboxed()) {
-		error = call_real(c, c->environment);
-		if (error == 0) did_spawn(*c->child, &unseen);
+		error = call_in_sandbox(c);
+		if (error == 0) did_spawn(*c->child, class_in_sandbox(), name_in_sandbox(c));
 		return error;
 	}
 	room = take_room(TM_EXEC_ROOM_TARGET, sizeof(struct tm_exec_target));
 	const struct tm_exec_target *target = target_of(c, room);
 	error = call_with_environment(c, target->class);
-	if (error == 0) did_spawn(*c->child, target);
+	if (error == 0) did_spawn(*c->child, target->class, target->path);
 	give_back(room);
 	return error;
 }

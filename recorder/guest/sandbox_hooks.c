@@ -17,6 +17,7 @@
  */
 #include "../../schema/kinds.h"
 #include "attach.h"
+#include "call_filter.h"
 #include "fork_gate.h"
 #include "raw.h"
 #include "sample.h"
@@ -37,6 +38,7 @@ static const char clockless_text[] = "the program gave up the time stamp counter
 
 /* The process number that the note is due for, and was written for. */
 static _Atomic uint32_t note_due, noted;
+static _Atomic bool kills_for_us; /* a filter of the process's: what it executes would die of our calls */
 
 void tm_sandbox_note(struct tm_thread *t) {
 	uint32_t own = tm_guest.process;
@@ -44,9 +46,13 @@ void tm_sandbox_note(struct tm_thread *t) {
 }
 
 uint32_t tm_sandbox_pid(void) {
-	uint32_t child = atomic_load(&tm_tls.confined_child) & ~TM_NO_CLOCK;
+	uint32_t child = atomic_load(&tm_tls.confined_child) & ~TM_CHILD_FLAGS;
 	if (child) return child;
 	return tm_is_sandboxed() ? tm_guest.pid : (uint32_t)tm_raw_getpid();
+}
+
+bool tm_sandbox_kills_for_us(void) {
+	return atomic_load(&kills_for_us) || atomic_load(&tm_tls.confined_child) & TM_NO_PRELOAD;
 }
 
 /* One who is in so many groups that the line lies further behind does as if there were a filter. */
@@ -65,7 +71,7 @@ bool tm_sandbox_is_free(bool asks) {
 
 /* Where the kernel has not cleared the word. */
 void tm_sandbox_reaped(uint32_t child) {
-	if ((atomic_load(&tm_tls.confined_child) & ~TM_NO_CLOCK) == child) atomic_store(&tm_tls.confined_child, 0);
+	if ((atomic_load(&tm_tls.confined_child) & ~TM_CHILD_FLAGS) == child) atomic_store(&tm_tls.confined_child, 0);
 }
 
 /* Asked for before there is a filter, and by who knows by then whether it is a fork's child: that has a pid of its own, too. */
@@ -107,8 +113,12 @@ static struct request enter_sandbox(void) {
 }
 
 /* What became of it. */
-static void entered_sandbox(struct request r, bool is_filtered) {
+static void entered_sandbox(struct request r, bool is_filtered, const struct sock_fprog *filter) {
 	struct tm_thread *t;
+	if (is_filtered && tm_filter_kills_for_us(filter)) {
+		if (tm_tls.confined_child) atomic_fetch_or(&tm_tls.confined_child, TM_NO_PRELOAD);
+		else atomic_store(&kills_for_us, true);
+	}
 	if (r.confines_child && !is_filtered) set_confined_child(0);
 	if (!r.counts) return;
 	if (!is_filtered) atomic_fetch_sub(&tm_guest.sandboxed, 1);
@@ -156,7 +166,7 @@ static long control(int option, const unsigned long arguments[4]) {
 	if (strict || (option == PR_SET_TSC && arguments[0] == PR_TSC_SIGSEGV)) lose_clock(); /* before the call: afterwards it is too late for a record */
 	struct request request = filter ? enter_sandbox() : (struct request){ false, false, false };
 	long result = tm_syscall(SYS_prctl, option, (long)arguments[0], (long)arguments[1], (long)arguments[2], (long)arguments[3], 0);
-	if (filter) entered_sandbox(request, result == 0);
+	if (filter) entered_sandbox(request, result == 0, (const struct sock_fprog *)arguments[1]);
 	if (option == PR_SET_PDEATHSIG && result == 0) tell_death_signal((uint32_t)arguments[0]);
 	return tm_syscall_answer(result);
 }
@@ -186,7 +196,7 @@ TM_ENTRY long tm_called_seccomp(long number, unsigned long operation, unsigned l
 	struct request request = filter ? enter_sandbox() : (struct request){ false, false, false };
 	long result = tm_syscall(number, (long)operation, (long)flags, (long)what, 0, 0, 0);
 	/* Beside 0, the thread that could not be put behind it (TSYNC), or a descriptor of the new filter's listener, which is there. */
-	if (filter) entered_sandbox(request, flags & SECCOMP_FILTER_FLAG_NEW_LISTENER ? result >= 0 : result == 0);
+	if (filter) entered_sandbox(request, flags & SECCOMP_FILTER_FLAG_NEW_LISTENER ? result >= 0 : result == 0, what);
 	return tm_syscall_answer(result);
 }
 

@@ -87,6 +87,20 @@ def exec_behind_a_filter(t):
 
 
 @test
+def exec_behind_a_filter_that_kills_for_us(t):
+    """What is run behind one that would allow all that it asks for, but not what our library does at its start, is run without it. A filter that has nothing
+    against us changes nothing."""
+    why = "is not recorded: it runs behind a filter of system calls (seccomp) that kills for calls of tidemark's; nor is what it starts"
+    program = t.program("confined.c")
+    for how, name, churned in (("exec", "/bin/echo", 0), ("spawn", "/bin/echo", 0), ("vfork", "/bin/echo", 1000), ("mild", None, 1000)):
+        recording = t.same_as_bare([program, "deadly", how])
+        db = t.imported(recording)
+        t.equal((recording.status, recording.out), (0, b"said\n" * (name is not None) + b"done\n" * (churned > 0)), f"{how}: what it does")
+        t.equal(db.rows("select text from note where kind = 'not-recordable'"), [(f"'{name}' {why}",)] * (name is not None), f"{how}: notes")
+        t.equal(db.value("select count(*) from allocation where size_bytes = 100"), churned, f"{how}: blocks of the program that comes then")
+
+
+@test
 def children_while_filters_are_refused(t):
     """A child that is forked while a thread asks for a filter, in vain, is recorded."""
     db = t.imported(confined(t, "asking"))
