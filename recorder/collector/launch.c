@@ -21,10 +21,9 @@
 
 #define LIBRARY "libtidemark.so"
 
-/* ../lib beside our bin, or our own directory. */
+/* lib beside our bin, or our own directory. Without "..", for which realpath() makes a call that old filters of containers refuse. */
 static int find_library(char *path, char *error, size_t error_bytes) {
-	static const char *const places[] = { "../lib/" LIBRARY, LIBRARY };
-	char self[PATH_MAX], candidate[2 * PATH_MAX];
+	char self[PATH_MAX], candidates[2][PATH_MAX + sizeof "/lib/" LIBRARY];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
 	if (n <= 0) {
 		snprintf(error, error_bytes, "cannot find " LIBRARY ": /proc/self/exe: %s", strerror(errno));
@@ -33,14 +32,16 @@ static int find_library(char *path, char *error, size_t error_bytes) {
 	self[n] = 0;
 	char *slash = strrchr(self, '/');
 	if (slash) *slash = 0;
-	for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-		snprintf(candidate, sizeof candidate, "%s/%s", self, places[i]);
-		if (!realpath(candidate, path)) continue;
+	const char *bin = strrchr(self, '/');
+	snprintf(candidates[0], sizeof candidates[0], "%.*s/lib/" LIBRARY, (int)(bin ? bin - self : 0), self);
+	snprintf(candidates[1], sizeof candidates[1], "%s/" LIBRARY, self);
+	for (size_t i = 0; i < 2; i++) {
+		if (!realpath(candidates[i], path)) continue;
 		if (!strpbrk(path, " :$")) return 0;
 		snprintf(error, error_bytes, "cannot preload '%s': the loader takes no path with a blank, a colon or a $", path);
 		return -1;
 	}
-	snprintf(error, error_bytes, "cannot find " LIBRARY " in '%s/../lib' or '%s'", self, self);
+	snprintf(error, error_bytes, "cannot find '%s' or '%s': %s", candidates[0], candidates[1], strerror(errno));
 	return -1;
 }
 

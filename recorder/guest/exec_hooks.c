@@ -509,8 +509,8 @@ static void note_children_of_libc(void) {
 	static const char cleaned[] = "system() or popen() ran a command when the program had removed LD_PRELOAD or " TM_SESSION_ENV
 				      " from its environment: what such commands do is not in this trace";
 	static const char shut_out[] =
-		"system() or popen() ran a command when the program could not open the recording any more (it is another user, or has "
-		"another root, than at its start): what such commands do is not in this trace";
+		"system() or popen() ran a command when the program could not open the recording any more (it is another user or has "
+		"another root than at its start, or has restricted what it opens): what such commands do is not in this trace";
 	static _Atomic uint32_t noted; /* process number that it was said for */
 	struct tm_thread *t;
 	struct tm_exec_env plan;

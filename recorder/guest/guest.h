@@ -226,7 +226,8 @@ struct tm_tls {
 	bool saying;      /* what it is about to record is no event: tm_hook_enter_to_say() */
 	bool exec_is_open; /* it said that the process execs, and may have been a vfork child that could not ask for its own pid (exec_hooks.c) */
 	void *exec_rooms[TM_EXEC_ROOMS]; /* exec_hooks.c's memory */
-	_Atomic uint32_t confined_child; /* the pid of a vfork child that runs on this thread's stack and restricted itself; TM_CHILD_FLAGS (sandbox_hooks.c) */
+	_Atomic uint32_t
+		confined_child; /* the pid of a vfork child that runs on this thread's stack and restricted itself; TM_CHILD_FLAGS (sandbox_hooks.c) */
 };
 #define TM_NO_CLOCK (1u << 31)
 #define TM_NO_PRELOAD (1u << 30) /* its filter kills for calls of ours (call_filter.h) */

@@ -101,6 +101,14 @@ def exec_behind_a_filter_that_kills_for_us(t):
 
 
 @test
+def recorder_behind_a_filter(t):
+    """One that knows no newer calls, and refuses kill(2), keeps the recorder neither from its library nor from its end."""
+    trace = t.path("behind.tmk")
+    t.run([t.program("confined.c"), "eperm", t.recorder, "--quiet", "-o", trace, "--", t.program("confined.c"), "churn"], status=0)
+    t.equal(t.imported(trace).value("select count(*) from allocation where size_bytes = 100"), 1000, "blocks")
+
+
+@test
 def children_while_filters_are_refused(t):
     """A child that is forked while a thread asks for a filter, in vain, is recorded."""
     db = t.imported(confined(t, "asking"))
