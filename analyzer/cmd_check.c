@@ -24,7 +24,7 @@ static const struct tm_usage usage = {
 	.operands = "DB|TRACE",
 	.description =
 		"Compares every process with budgets; exit status 3 if one is exceeded, 0 if all are kept, 1 if that is not known, of a\n"
-		"recording that does not go as far as the process did, or lost events that may change it. Without --heap the figures\n"
+		"recording of a part of the run, or one that lost events that may change it. Without --heap the figures\n"
 		"are those of a process over its root heaps. What could not be recorded, or not all of it, is warned of: no budget applies\n"
 		"to that, nor to what a program left out itself with tidemark_stop().\n"
 		"  --max-peak         the most bytes that were live at once\n"
@@ -128,9 +128,9 @@ static void put_allocations(sqlite3_str *sql, const struct tm_options *o) {
 	put_heap(sql, o, "k.heap");
 }
 
-/* A budget is kept as far as the recording goes: `unknown` where that is not as far as the process did, or, of what may have been more before, does not begin
- * with it; and where the events that were lost might have exceeded it. It is exceeded where what is known is enough for that: not of what was live when the
- * recording ended, which the process may have freed, nor where frees may be among the lost. */
+/* A budget is kept as far as the recording goes: `unknown` where that is not as far as the process did, or, of all but leaks, does not begin with it; and where
+ * the events that were lost might have exceeded it. It is exceeded where what is known is enough for that: not of what was live when the recording ended,
+ * which the process may have freed, nor of growth where the first steps are not known, nor where frees may be among the lost. */
 static char *verdicts(const struct tm_database *d, const struct tm_options *o, const char *suppressed) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle), *all = sqlite3_str_new(d->handle);
 	if (o->budgets.peak_bytes >= 0) put_peak(sql, o);
@@ -161,10 +161,11 @@ static char *verdicts(const struct tm_database *d, const struct tm_options *o, c
 		"verdict AS (\n  SELECT m.budget, m.process_id, m.rank, m.command, m.measured_bytes, m.allowed_bytes, m.measured_count,\n"
 		"    m.allowed_count, CASE\n"
 		"      WHEN m.is_more AND (m.budget = 'max-allocations' OR m.lost_count IS NULL AND\n"
-		"        (m.budget = 'max-peak' OR m.has_no_end IS NOT TRUE)) THEN 'exceeded'\n"
+		"        (m.budget = 'max-peak' OR m.has_no_end IS NOT TRUE) AND\n"
+		"        (m.budget <> 'max-growth' OR m.has_no_start IS NOT TRUE)) THEN 'exceeded'\n"
 		"      WHEN m.is_more OR m.measured_bytes + m.lost_bytes > m.allowed_bytes OR m.measured_count + m.lost_count > m.allowed_count\n"
 		"        OR m.measured_bytes IS NOT NULL AND m.has_lost_unknown_bytes\n"
-		"        OR m.has_no_end OR m.has_no_start AND m.budget IN ('max-peak', 'max-allocations')\n"
+		"        OR m.has_no_end OR m.has_no_start AND m.budget <> 'max-leak'\n"
 		"      THEN 'unknown' ELSE 'ok' END AS verdict,\n    ",
 		budgets);
 	/* A sampled trace has all blocks of other heaps than malloc's. */

@@ -9,7 +9,7 @@ import signal
 import time
 
 from tidemark_test import main, test
-from trace_writer import Trace, free, malloc, text
+from trace_writer import Trace, free, malloc, step, text
 
 # The commands that give figures, and how each is asked.
 ASKED = (("peak",), ("leaks", "--all"), ("snapshot", "--at=exit"), ("processes",), ("summary",), ("temporary",), ("timeline",))
@@ -148,6 +148,29 @@ def of_one_among_others(t):
     t.check("of a trace in it no process could be read" in t.ask("check", db, "--max-peak=1K", status=1).errors, "check")
     t.check("no process could be read" in t.ask("peak", db, status=0).errors, "peak")
     t.equal(verdicts(t, db, 0, "--process=1", *every)["max-peak"], "ok", "of a process that was read")
+
+
+@test
+def of_growth_without_the_first_steps(t):
+    """20 steps, of which the first `kept` keep 100 bytes each: of all of them it is known what they grew by, of the window from step 10 on it is not."""
+    def budgets(name, kept, from_step):
+        trace = Trace(**({"window_start_ns": 100 * from_step} if from_step else {}))
+        trace.process(1, pid=100)
+        trace.thread(1, process=1)
+        stack, events = trace.stack("main"), []
+        for n in range(20):
+            events += [step(100 * n + 100, n)] if n >= from_step else []
+            events += [malloc(100 * n + 110, 0x1000 + 0x100 * n, 100, stack)] if n < kept else []
+        trace.events(1, events, watermark=2100)
+        if from_step:
+            trace.loss(0, 0, 100 * from_step, "dropped", from_step, 0, "older than the window")
+        trace.exit(1, 2200)
+        trace.end(1, 2300)
+        return t.imported(trace.save(t.path(name))).path
+    for name, kept, from_step, allowed, status in (("whole", 20, 0, 99, 3), ("whole_kept", 20, 0, 100, 0), ("level", 10, 10, 1, 1), ("grows", 20, 10, 99, 1),
+                                                   ("kept", 20, 10, 100, 1)):
+        found = verdicts(t, budgets(name + ".tmk", kept, from_step), status, f"--max-growth={allowed}")
+        t.equal(found, {"max-growth": {0: "ok", 1: "unknown", 3: "exceeded"}[status]}, name)
 
 
 @test
