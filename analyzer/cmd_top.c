@@ -5,6 +5,7 @@
  * On a terminal the screen shows the newest look, as much of it as fits. Elsewhere one look follows the other as plain rows. A trace that is
  * complete, and a database, show how it ended, once.
  */
+#include "coverage.h"
 #include "display_text.h"
 #include "listing.h"
 #include "live_sets.h"
@@ -36,9 +37,10 @@ static const struct tm_usage usage = {
 		"It follows the trace, which is written at least once a second; the program does not notice. On a terminal it refreshes\n"
 		"itself: q quits, l p a b sort by live bytes, peak, allocations a second, bytes a second, n by blocks, t by all bytes so\n"
 		"far. Elsewhere each look is a table, or rows of --by=heap (default), site or scope as JSON or CSV, ts_ns saying of when.\n"
-		"The whole process is heap null. Rates are since the look before, at first since the start; looks that come faster than\n"
-		"the trace is written repeat them. peak_bytes of a call site is its part of its heap's peak. Of a recording with a ring\n"
-		"totals and peaks are of what its file still tells. A trace that is complete shows its end, once, and so does a database.\n",
+		"The whole process is heap null. Rates are since the look before, at first over all the time that the file tells of; looks\n"
+		"that come faster than the trace is written repeat them. peak_bytes of a call site is its part of its heap's peak. Of a\n"
+		"recording with a ring totals and peaks are of what its file still tells. A trace that is complete shows its end, once, and\n"
+		"so does a database.\n",
 	.examples = "tidemark top run.tmk\n"
 		    "tidemark top --pid=4242 --sort=bytes_per_second\n"
 		    "tidemark top run.tmk --by=site --format=csv --interval=5s --count=12\n",
@@ -89,21 +91,60 @@ static const struct tm_listing *listing_of(enum tm_by by) {
 	return by == TM_BY_SCOPE ? &scopes : by == TM_BY_SITE ? &sites : &heaps;
 }
 
+/* What lives in a ring's window from before it is no part of what was done in it: `older_heap`, `older_place` and `older_scope`. */
+#define OLDER_HEAP "_older_heap"
+#define OLDER_SITE "_older_site"
+#define OLDER_SCOPE "_older_scope"
+
+static const char older_tables[] =
+	"older_heap AS (SELECT process_id, heap, live_bytes, live_count FROM live" OLDER_HEAP " UNION ALL\n"
+	"  SELECT l.process_id, NULL, sum(l.live_bytes), sum(l.live_count) FROM live" OLDER_HEAP " AS l\n"
+	"  JOIN heap AS h ON h.process_id = l.process_id AND h.name = l.heap WHERE h.is_root GROUP BY l.process_id),\n"
+	"older_place AS (SELECT heap_id, site_frame_id, live_bytes, live_count FROM place" OLDER_SITE "),\n"
+	"older_scope AS (SELECT process_id, heap, name, category, live_bytes, live_count FROM live" OLDER_SCOPE "),\n";
+
+static const char no_older_tables[] =
+	"older_heap AS (SELECT 0 AS process_id, '' AS heap, 0 AS live_bytes, 0 AS live_count WHERE false),\n"
+	"older_place AS (SELECT 0 AS heap_id, 0 AS site_frame_id, 0 AS live_bytes, 0 AS live_count WHERE false),\n"
+	"older_scope AS (SELECT 0 AS process_id, '' AS heap, '' AS name, '' AS category, 0 AS live_bytes, 0 AS live_count WHERE false),\n";
+
+static void put_older(sqlite3_str *sql, const struct tm_database *d) {
+	struct tm_options by_heap = { .by = TM_BY_HEAP }, by_site = { .by = TM_BY_SITE }, by_scope = { .by = TM_BY_SCOPE };
+	if (!tm_has_gap(d, &by_heap, "'dropped'")) {
+		sqlite3_str_appendall(sql, no_older_tables);
+		return;
+	}
+	sqlite3_str_appendall(
+		sql,
+		"opening AS MATERIALIZED (\n  SELECT h.id AS heap_id, p.id AS process_id, p.end_ns, g.end_ns - 1 AS at_ns FROM heap AS h\n"
+		"  JOIN process AS p ON p.id = h.process_id JOIN coverage_gap AS g ON g.process_id = p.id AND g.kind = 'dropped'),\n");
+	tm_sql_live_by(sql, d, "opening", &by_heap, OLDER_HEAP);
+	sqlite3_str_appendall(sql, ",\n");
+	tm_sql_live_by(sql, d, "opening", &by_site, OLDER_SITE);
+	sqlite3_str_appendall(sql, ",\n");
+	tm_sql_live_by(sql, d, "opening", &by_scope, OLDER_SCOPE);
+	sqlite3_str_appendf(sql, ",\n%s", older_tables);
+}
+
 /* The same columns of a database, as its run ended; `live` is what was live then by scope, `sums` by heap and site (site_sums.h). */
 static const char end_tables[] =
-	"run AS (SELECT id, max(end_ns - start_ns, 1) / 1e9 AS seconds, end_ns FROM process),\n"
+	"run AS (\n  SELECT p.id, max(min(p.end_ns, coalesce((SELECT min(g.start_ns) FROM coverage_gap AS g WHERE g.process_id = p.id\n"
+	"    AND g.kind IN (" TM_GAPS_AT_END ")), p.end_ns)) - max(p.start_ns, coalesce((SELECT max(g.end_ns) FROM coverage_gap AS g\n"
+	"    WHERE g.process_id = p.id AND g.kind = 'dropped'), p.start_ns)), 1) / 1e9 AS seconds, p.end_ns FROM process AS p),\n"
 	"live_heap AS (\n  SELECT r.end_ns AS ts_ns, s.process_id, s.heap, s.live_at_end_bytes AS live_bytes, s.live_at_end_count AS live_count,\n"
-	"  s.peak_bytes, CAST(round(s.allocations / r.seconds) AS INTEGER) AS allocations_per_second,\n"
-	"  CAST(round(s.allocated_bytes / r.seconds) AS INTEGER) AS bytes_per_second, s.allocations, s.allocated_bytes,\n"
-	"  iif(s.heap IS NULL, (SELECT value FROM sample AS v WHERE v.process_id = s.process_id AND v.name = 'rss' ORDER BY ts_ns DESC LIMIT 1),"
-	" NULL) AS rss_bytes\n  FROM heap_summary AS s JOIN run AS r ON r.id = s.process_id),\n"
+	"  s.peak_bytes, CAST(round((s.allocations - coalesce(o.live_count, 0)) / r.seconds) AS INTEGER) AS allocations_per_second,\n"
+	"  CAST(round((s.allocated_bytes - coalesce(o.live_bytes, 0)) / r.seconds) AS INTEGER) AS bytes_per_second, s.allocations,\n"
+	"  s.allocated_bytes, iif(s.heap IS NULL, (SELECT value FROM sample AS v WHERE v.process_id = s.process_id AND v.name = 'rss'"
+	" ORDER BY ts_ns DESC LIMIT 1), NULL) AS rss_bytes\n  FROM heap_summary AS s JOIN run AS r ON r.id = s.process_id\n"
+	"  LEFT JOIN older_heap AS o ON o.process_id = s.process_id AND o.heap IS s.heap),\n"
 	"live_scope AS (\n  SELECT r.end_ns AS ts_ns, s.process_id, s.heap, s.name, s.category, s.calls,\n"
-	"  coalesce(l.live_bytes, 0) AS live_bytes,\n"
-	"  coalesce(l.live_count, 0) AS live_count, CAST(round(s.self_allocations / r.seconds) AS INTEGER) AS allocations_per_second,\n"
-	"  CAST(round(s.self_allocated_bytes / r.seconds) AS INTEGER) AS bytes_per_second,\n"
+	"  coalesce(l.live_bytes, 0) AS live_bytes, coalesce(l.live_count, 0) AS live_count,\n"
+	"  CAST(round((s.self_allocations - coalesce(o.live_count, 0)) / r.seconds) AS INTEGER) AS allocations_per_second,\n"
+	"  CAST(round((s.self_allocated_bytes - coalesce(o.live_bytes, 0)) / r.seconds) AS INTEGER) AS bytes_per_second,\n"
 	"  s.self_allocations AS allocations, s.self_allocated_bytes AS allocated_bytes\n"
 	"  FROM scope_total AS s JOIN run AS r ON r.id = s.process_id LEFT JOIN live AS l ON l.process_id = s.process_id\n"
-	"  AND l.heap = s.heap AND l.name = s.name AND l.category IS s.category)";
+	"  AND l.heap = s.heap AND l.name = s.name AND l.category IS s.category\n"
+	"  LEFT JOIN older_scope AS o ON o.process_id = s.process_id AND o.heap = s.heap AND o.name = s.name AND o.category IS s.category)";
 
 #define SUMS "sites_at_end"
 #define LIVE "live_at_end"
@@ -121,10 +162,13 @@ static void put_end_sites(sqlite3_str *sql, const struct tm_options *o, bool has
 		sql,
 		"),\nlive_site AS (\n  SELECT r.end_ns AS ts_ns, h.process_id, h.name AS heap, sum(g.live_bytes) AS live_bytes,"
 		" sum(g.live_count) AS live_count,\n"
-		"  sum(g.peak_bytes) AS peak_bytes, CAST(round(sum(g.allocations) / r.seconds) AS INTEGER) AS allocations_per_second,\n"
-		"  CAST(round(sum(g.allocated_bytes) / r.seconds) AS INTEGER) AS bytes_per_second, sum(g.allocations) AS allocations,\n"
-		"  sum(g.allocated_bytes) AS allocated_bytes, f.function, f.file, f.line, m.path AS module, f.module_offset\n"
+		"  sum(g.peak_bytes) AS peak_bytes,\n"
+		"  CAST(round((sum(g.allocations) - coalesce(sum(o.live_count), 0)) / r.seconds) AS INTEGER) AS allocations_per_second,\n"
+		"  CAST(round((sum(g.allocated_bytes) - coalesce(sum(o.live_bytes), 0)) / r.seconds) AS INTEGER) AS bytes_per_second,\n"
+		"  sum(g.allocations) AS allocations, sum(g.allocated_bytes) AS allocated_bytes, f.function, f.file, f.line, m.path AS module,"
+		" f.module_offset\n"
 		"  FROM " SUMS " AS g JOIN heap AS h ON h.id = g.heap_id JOIN run AS r ON r.id = h.process_id\n"
+		"  LEFT JOIN older_place AS o ON o.heap_id = g.heap_id AND o.site_frame_id IS g.site_frame_id\n"
 		"  LEFT JOIN frame AS f ON f.id = g.site_frame_id LEFT JOIN module AS m ON m.id = f.module_id\n"
 		"  GROUP BY h.process_id, h.name, f.function, f.file, f.line, iif(f.function IS NULL, m.path, 0),"
 		" iif(f.function IS NULL, f.module_offset, 0))");
@@ -141,7 +185,9 @@ static char *compose_end_tables(const struct tm_database *d, const struct tm_opt
 	tm_sql_instants(sql, &by_scope, &at_end);
 	sqlite3_str_appendall(sql, ",\n");
 	tm_sql_live_by(sql, d, "instant", &by_scope, "");
-	sqlite3_str_appendf(sql, ",\n%s,\n", end_tables);
+	sqlite3_str_appendall(sql, ",\n");
+	put_older(sql, d);
+	sqlite3_str_appendf(sql, "%s,\n", end_tables);
 	put_end_sites(sql, o, !*status);
 	char *tables = sqlite3_str_finish(sql);
 	*status = tables ? 0 : tm_fail("cannot read '%s': out of memory", d->path);

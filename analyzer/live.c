@@ -260,10 +260,10 @@ void tm_live_begin_interval(struct tm_live *l) {
 	l->interval_over = false;
 }
 
-/* Of a trace that is followed anew only what its window has is new, whatever it tells of blocks that lived before. */
+/* Of a ring's trace, and of one that is followed anew, only what its window has is new, whatever it tells of blocks that lived before. */
 static void begin_where_left(struct tm_live *l, uint64_t ns) {
 	uint64_t window_ns = l->catalog.window_start_ns, begin_ns = l->begin_ns > window_ns ? l->begin_ns : window_ns;
-	if (ns <= begin_ns) return;
+	if ((!l->begin_ns && l->rates_ns >= window_ns) || ns < window_ns || ns <= l->begin_ns) return;
 	tm_live_begin_interval(l);
 	l->rates_ns = begin_ns;
 }
@@ -272,6 +272,7 @@ static void begin_where_left(struct tm_live *l, uint64_t ns) {
 static void settle(struct tm_live *l, uint64_t ns) {
 	if (ns <= l->now_ns) return;
 	if (l->interval_over) tm_live_begin_interval(l);
+	begin_where_left(l, ns);
 	l->now_ns = ns;
 }
 
@@ -279,7 +280,7 @@ static void play_all(struct tm_live *l) {
 	struct tm_turn turn;
 	while (!l->failed && tm_merge_next(&l->merge, &turn)) {
 		if (l->interval_over) tm_live_begin_interval(l);
-		if (l->begin_ns) begin_where_left(l, turn.ns);
+		begin_where_left(l, turn.ns);
 		play(l, &turn);
 	}
 	if (l->merge.watermark_ns != UINT64_MAX) settle(l, l->merge.watermark_ns);

@@ -39,6 +39,7 @@ struct taking {
 	TM_ARRAY(struct frame_level) levels;
 	struct tm_id_map level_ids; /* heap, frame -> index + 1 */
 	sqlite3_stmt *heap, *frame, *scope, *process;
+	uint64_t known_ns; /* what came later is not in the trace */
 	bool failed;
 };
 
@@ -66,10 +67,22 @@ static void bind_number(sqlite3_stmt *s, int column, uint64_t n) {
 	sqlite3_bind_int64(s, column, (sqlite3_int64)n);
 }
 
-/* Over the part of the interval in which the process ran. */
+/* As tm_replay_stopped_ns() says, and never behind what was played. */
+static uint64_t known_until_ns(const struct tm_live *l) {
+	uint64_t stopped_ns = tm_catalog_stopped_ns(&l->catalog), last_ns = 0;
+	if (stopped_ns >= l->now_ns) return l->now_ns;
+	for (size_t i = 0; i < l->ledgers.count; i++)
+		if (l->ledgers.items[i] && l->ledgers.items[i]->last_ns > last_ns) last_ns = l->ledgers.items[i]->last_ns;
+	for (size_t i = 0; i < l->catalog.losses.count && last_ns < stopped_ns; i++)
+		if (tm_is_note(l->catalog.losses.items[i].kind, TM_NOTE_STOPPED_BY_SIZE)) return last_ns;
+	return stopped_ns;
+}
+
+/* Over the part of the interval in which the process ran, as far as that is known. */
 static sqlite3_int64 rate(const struct taking *t, uint32_t process, uint64_t n) {
 	const struct tm_catalog_process *p = &t->l->catalog.processes.items[process - 1];
-	uint64_t from = p->start_ns > t->l->rates_ns ? p->start_ns : t->l->rates_ns, to = p->ended ? p->end_ns : t->l->now_ns;
+	uint64_t from = p->start_ns > t->l->rates_ns ? p->start_ns : t->l->rates_ns;
+	uint64_t to = p->ended && p->end_ns < t->known_ns ? p->end_ns : t->known_ns;
 	return to > from ? (sqlite3_int64)((double)n * 1e9 / (double)(to - from) + 0.5) : 0;
 }
 
@@ -250,7 +263,7 @@ static void put_all(struct taking *t) {
 }
 
 int tm_live_rows_take(struct tm_database *d, struct tm_live *l, struct tm_live_names *names) {
-	struct taking t = { .d = d, .l = l, .names = names };
+	struct taking t = { .d = d, .l = l, .names = names, .known_ns = known_until_ns(l) };
 	d->processes = 0;
 	d->estimated = l->catalog.sample_bytes != 0;
 	d->sample_bytes = (int64_t)l->catalog.sample_bytes;

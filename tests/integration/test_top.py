@@ -16,7 +16,9 @@ import time
 import termios
 
 from tidemark_test import Failed, main, test
-from trace_writer import Trace, free, malloc
+from trace_writer import Trace, free, malloc, scope
+
+SECOND = 1_000_000_000
 
 STEADY = r"""
 #include <poll.h>
@@ -150,6 +152,32 @@ def a_database_says_the_same(t):
         if program[-1].endswith("inside"):
             t.equal({r["name"]: (r["live_bytes"], r["live_count"]) for r in rows(t, db.path, "--by=scope") if r["category"]}, {"outer": (70, 1), "inner": (20, 1)},
                     "live of each scope")
+
+
+@test
+def rates_are_of_the_time_that_is_known(t):
+    """4 allocations of 100 bytes in 2 s, of 10: the last 2, which a ring kept with two blocks of before, or the first 2, before --max-size stopped it."""
+    def of(name, start, stop):
+        trace = Trace(**({"window_start_ns": start} if start else {}))
+        trace.process(1, pid=100)
+        trace.thread(1, process=1)
+        main, load = trace.stack("main"), trace.string("load")
+        old = [malloc(1000, 0x1000, 5000, main), malloc(2000, 0x8000, 3000, main), free(start, 0x8000)] if start else []
+        new = [malloc(max(start, 1000) + 100_000_000 * n, 0x2000 + 0x1000 * n, 100, main) for n in range(4)]
+        trace.events(1, [scope("scope_push", 500, load), *old, *new], watermark=stop)
+        if start:
+            trace.loss(0, 0, start, "dropped", 50, 50000, "older than the window")
+        else:
+            trace.note(0, stop, "max-size", "stopped")
+        trace.exit(1, 10 * SECOND - 1)
+        trace.end(1, 10 * SECOND)
+        return trace.save(t.path(name))
+    for name, start, stop, all_bytes in (("ring.tmk", 8 * SECOND, 10 * SECOND, 8400), ("stopped.tmk", 0, 2 * SECOND, 400)):
+        trace = of(name, start, stop)
+        for which in trace, t.imported(trace).path:
+            for by in ("heap", "site", "scope"):
+                found = [(r["allocations_per_second"], r["bytes_per_second"], r["allocated_bytes"]) for r in rows(t, which, f"--by={by}") if r["allocations"]]
+                t.equal(found, [(2, 200, all_bytes)] * (2 if by == "heap" else 1), f"{which}: by {by}")
 
 
 def staged(t, **streams):
