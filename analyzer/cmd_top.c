@@ -144,7 +144,12 @@ static const char end_tables[] =
 	"  s.self_allocations AS allocations, s.self_allocated_bytes AS allocated_bytes\n"
 	"  FROM scope_total AS s JOIN run AS r ON r.id = s.process_id LEFT JOIN live AS l ON l.process_id = s.process_id\n"
 	"  AND l.heap = s.heap AND l.name = s.name AND l.category IS s.category\n"
-	"  LEFT JOIN older_scope AS o ON o.process_id = s.process_id AND o.heap = s.heap AND o.name = s.name AND o.category IS s.category)";
+	"  LEFT JOIN older_scope AS o ON o.process_id = s.process_id AND o.heap = s.heap AND o.name = s.name AND o.category IS s.category\n"
+	"  WHERE s.self_allocations > 0\n"
+	/* One that allocated nothing itself has a row without a heap, as live_rows.c has it. */
+	"  UNION ALL SELECT r.end_ns, s.process_id, NULL, s.name, s.category, max(s.calls), NULL, NULL, NULL, NULL, NULL, NULL\n"
+	"  FROM scope_total AS s JOIN run AS r ON r.id = s.process_id WHERE s.calls IS NOT NULL\n"
+	"  GROUP BY s.process_id, s.name, s.category HAVING coalesce(max(s.self_allocations), 0) = 0)";
 
 #define SUMS "sites_at_end"
 #define LIVE "live_at_end"

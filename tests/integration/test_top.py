@@ -146,7 +146,6 @@ def a_database_says_the_same(t):
         for by in ("heap", "site", "scope"):
             mine, its = ([{k: v for k, v in r.items() if not k.endswith(("_per_second", "ts_ns", "rss_bytes", "module", "module_offset"))}
                           for r in rows(t, x, f"--by={by}")] for x in (trace, db.path))
-            its = [r for r in its if r["allocations"]]
             t.check(its, f"nothing by {by}")
             t.equal(sorted(mine, key=repr), sorted(its, key=repr), f"by {by}, of the trace and of the database")
         if program[-1].endswith("inside"):
@@ -178,6 +177,25 @@ def rates_are_of_the_time_that_is_known(t):
             for by in ("heap", "site", "scope"):
                 found = [(r["allocations_per_second"], r["bytes_per_second"], r["allocated_bytes"]) for r in rows(t, which, f"--by={by}") if r["allocations"]]
                 t.equal(found, [(2, 200, all_bytes)] * (2 if by == "heap" else 1), f"{which}: by {by}")
+
+
+@test
+def scopes_that_allocate_nothing_themselves(t):
+    """`idle` does nothing, and `outer` only what `inner` does in it: each has one row, without a heap and without figures, of a trace as of a database."""
+    trace = Trace()
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    main, (idle, outer, inner) = trace.stack("main"), map(trace.string, ("idle", "outer", "inner"))
+    opened = [scope("scope_push", 10, idle), scope("scope_end", 20), scope("scope_push", 30, outer), scope("scope_push", 40, inner)]
+    trace.events(1, [*opened, malloc(50, 0x1000, 100, main), scope("scope_end", 60), scope("scope_end", 70)], watermark=80)
+    trace.exit(1, 90)
+    trace.end(1, 100)
+    path = trace.save(t.path("idle.tmk"))
+    for which in path, t.imported(path).path:
+        found = sorted((r["name"], r["heap"], r["calls"], r["live_bytes"], r["live_count"], r["allocations"], r["allocated_bytes"], r["bytes_per_second"] is None)
+                       for r in rows(t, which, "--by=scope"))
+        nothing = (None, 1, None, None, None, None, True)
+        t.equal(found, [("idle", *nothing), ("inner", "malloc", 1, 100, 1, 1, 100, False), ("outer", *nothing)], which)
 
 
 def staged(t, **streams):
