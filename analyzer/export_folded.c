@@ -14,6 +14,7 @@
 #include "../schema/array.h"
 #include "display_text.h"
 #include "json_text.h"
+#include "scans.h"
 #include "stack_frames.h"
 #include "stack_values.h"
 #include "talk.h"
@@ -165,8 +166,7 @@ static int plant(struct folded *f) {
 	f->places = NULL;
 	for (size_t i = 0; i < f->values.count; i++) {
 		struct node *node = &f->nodes.items[f->node_of[f->values.items[i].stack]];
-		if (__builtin_add_overflow(node->bytes, f->values.items[i].bytes, &node->bytes))
-			return tm_fail("cannot read '%s': integer overflow", f->d->path);
+		node->bytes = tm_sum_of_bytes(node->bytes, f->values.items[i].bytes);
 	}
 	return 0;
 }

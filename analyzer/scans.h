@@ -10,6 +10,7 @@
 
 #include <sqlite3.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "database.h"
 #include "options.h"
@@ -75,7 +76,13 @@ void tm_sql_allocated(sqlite3_str *sql, const struct tm_database *d, const struc
 	"live AS (\n  SELECT b.process_id, b.heap, b.stack_id, b.live_bytes, b.live_count, f.function, f.file, f.line, m.path AS module,\n" \
 	"         f.module_offset, b.estimated" more "\n  FROM unnamed AS b\n" TM_SQL_SITE_JOIN("b") ")"
 
-/* The sum of bytes of the view allocation under the alias a: an estimate where the trace was sampled. */
+/* More bytes than SQLite can hold are the most that it can, as import writes them. */
+static inline int64_t tm_sum_of_bytes(int64_t a, int64_t b) {
+	int64_t sum;
+	return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
+}
+
+/* The sum of bytes of the view allocation under the alias a, no larger than that: an estimate where the trace was sampled. */
 const char *tm_sql_sum_bytes(const struct tm_database *d);
 /* The variance of such a sum of bytes: each sampled block adds size^2 * (1 - p) / p^2, with p = 1 / weight. */
 #define TM_SQL_VARIANCE "sum(1.0 * a.size_bytes * a.size_bytes * a.weight * (a.weight - 1))"

@@ -1,6 +1,8 @@
 /* window_made.c - blocks that were made in a window; see window_made.h. */
 #include "window_made.h"
 
+#include "scans.h"
+
 /* A heap and its window. */
 struct heap_window {
 	int64_t process, heap, from_ns, to_ns;
@@ -57,7 +59,8 @@ static bool add_row(void *context, const struct tm_block_row *row) {
 		*sum = (struct sum){ (int64_t)window - 1, row->stack, 0, 0 };
 	}
 	sum->count += m->which == TM_BLOCKS_TEMPORARY || !row->origin->is_mapping || !tm_block_split_after(&m->scan, row, row->alloc_ns);
-	return !__builtin_add_overflow(sum->bytes, row->size_bytes, &sum->bytes);
+	sum->bytes = tm_sum_of_bytes(sum->bytes, row->size_bytes);
+	return true;
 }
 
 /* The rows between the checkpoints around the window, and those that outlived the last of them. */

@@ -785,4 +785,30 @@ def a_stretch_has_the_highest_level_that_it_has(t):
     t.equal(len(ask(t, db, "timeline")), len(rows), "rows of JSON")
 
 
+@test
+def sums_beyond_what_can_be_held(t):
+    """70,000 temporary blocks of 2^47 bytes are 2^63 and more: the most that SQLite can hold, of the whole run as of a window, with checkpoints, without, and in
+    the query that --sql prints. A sum that just fits is exact."""
+    size, most = 1 << 47, (1 << 63) - 1
+    for name, count, last, wanted in (("more.tmk", 70_000, 100, most), ("less.tmk", 65_535, size - 5, most - 4)):
+        trace = Trace()
+        trace.process(1, pid=10)
+        trace.thread(1, process=1)
+        main, sizes = trace.stack("main"), [size] * count + [last]
+        trace.events(1, [e for n, size_bytes in enumerate(sizes) for e in (malloc(10 * n + 1000, 0x1000, size_bytes, main), free(10 * n + 1005, 0x1000))],
+                     watermark=10**7)
+        trace.exit(1, 10**7)
+        trace.end(1, 10**7)
+        for db in two_databases(t, trace.save(t.path(name))):
+            for window in ([], ["--from=start"]):
+                t.equal([(r["count"], r["bytes"]) for r in ask(t, db, "temporary", *window)], [(count + 1, wanted)], f"{name}: {db} {window}")
+                for value in "allocated", "temporary":
+                    said = t.ask("export", "folded", db, f"--value={value}", "-o", "-", *window).text
+                    t.equal(said, f"main {wanted}\n", f"{name}: {db} {value} {window}")
+            query = t.ask("temporary", db, "--from=start", "--sql").text
+            t.equal(sqlite3.connect(db).execute(query).fetchall()[0][3:5], (count + 1, wanted), f"{name}: {db}, of the query that is printed")
+            os.remove(db)
+    t.ask("export", "pprof", t.imported(t.path("more.tmk")).path, "-o", t.path("more.pb.gz"), "--from=start")
+
+
 main()
