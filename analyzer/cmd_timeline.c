@@ -1,7 +1,7 @@
 /* cmd_timeline.c - `tidemark timeline`: live bytes over time.
  *
  * The view memory_timeline keeps the lowest, highest and last value of some thousand stretches, at their true times. A table shows fewer
- * and wider stretches of the same rows, each by its highest value. What a window has of them: window_pieces.h.
+ * and wider stretches of the same rows, whole ones, each by its highest value. What a window has of them: window_pieces.h.
  */
 #include "listing.h"
 #include "scans.h"
@@ -19,8 +19,8 @@ static const struct tm_usage usage = {
 		"Shows live bytes over time (view memory_timeline): of each of some 2,000 stretches the lowest, highest and last. JSON,\n"
 		"CSV and --sql have every stored row, heap null being the whole process. A table has those of the whole process, or of\n"
 		"the heap that --heap names: with --sort or --limit=0 all; else, where there are more than 40 (--limit=N: N), as many\n"
-		"stretches of time, each by its highest value. Without host memory it has the tensors, or the heap, of the device that\n"
-		"held most.\n"
+		"rows, each with the highest value of some of these stretches. Without host memory it has the tensors, or the heap, of the\n"
+		"device that held most.\n"
 		"--gap shows resident memory against live bytes instead, split into mapped files, stacks, shared memory, what allocators\n"
 		"keep and the unknown; --jumps where that gap changed most.\n",
 	.examples = "tidemark timeline run.db\n"
@@ -35,8 +35,9 @@ static const struct tm_usage usage = {
 
 #define COLUMNS "process_id, heap, ts_ns, live_bytes, live_count, estimated"
 
-/* Common table expression `stretch`: the highest level in each of n equal parts of the window, or of the time that the source covers. What a part begins with,
- * the last level of those before it, is one of its levels, and where nothing changes the only one. */
+/* Common table expression `stretch`, behind `bound`: the highest level in each of n parts of the window, or of the time that the source covers. A part is some
+ * whole buckets of memory_timeline, for at their edges alone a stored row says what was live: the last one before. What a part begins with, that level, is one
+ * of its levels, and where nothing changes the only one. The first part of a window has its own: what was live when it opened. */
 static void put_stretches(sqlite3_str *sql, const struct tm_options *o, const char *source, int64_t n) {
 	sqlite3_str_appendf(
 		sql,
@@ -47,26 +48,33 @@ static void put_stretches(sqlite3_str *sql, const struct tm_options *o, const ch
 		source);
 	sqlite3_str_appendf(
 		sql,
-		"extent AS MATERIALIZED (\n  SELECT *, (last_ns - first_ns) / %lld + 1 AS width_ns FROM covered),\n"
-		"part(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM part WHERE n + 1 < %lld),\n"
-		"placed AS MATERIALIZED (\n  SELECT t.*, (t.ts_ns - e.first_ns) / e.width_ns AS n\n"
+		"sliced AS (\n  SELECT c.process_id, c.first_ns, b.ns, b.start_ns, (c.first_ns - b.start_ns) / b.ns AS bucket,\n"
+		"    (c.last_ns - b.start_ns) / b.ns - (c.first_ns - b.start_ns) / b.ns + 1 AS buckets\n"
+		"  FROM covered AS c JOIN bound AS b ON b.id = c.process_id),\n"
+		"extent AS MATERIALIZED (\n  SELECT *, min(buckets, %lld) AS parts FROM sliced),\n"
+		"part(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM part WHERE n + 1 < (SELECT max(parts) FROM extent)),\n"
+		"placed AS MATERIALIZED (\n  SELECT t.*, ((t.ts_ns - e.start_ns) / e.ns - e.bucket) * e.parts / e.buckets AS n\n"
 		"  FROM %s AS t JOIN extent AS e ON e.process_id = t.process_id),\n"
 		"highest AS MATERIALIZED (\n"
 		"  SELECT process_id, heap, n, ts_ns, max(live_bytes) AS live_bytes, live_count FROM placed GROUP BY process_id, heap, n),\n"
+		"earliest AS MATERIALIZED (\n  SELECT process_id, heap, n, min(ts_ns) AS ts_ns FROM placed GROUP BY process_id, heap, n),\n"
 		"latest AS MATERIALIZED (\n"
 		"  SELECT process_id, heap, n, max(ts_ns), live_bytes, live_count FROM placed GROUP BY process_id, heap, n),\n"
-		"grid AS (\n  SELECT k.process_id, k.heap, k.estimated, p.n, e.first_ns + p.n * e.width_ns AS begin_ns,\n"
+		"grid AS (\n  SELECT k.process_id, k.heap, k.estimated, p.n,\n"
+		"    max(e.first_ns, e.start_ns + (e.bucket + (p.n * e.buckets + e.parts - 1) / e.parts) * e.ns) AS begin_ns,\n"
 		"    h.ts_ns, h.live_bytes, h.live_count, max(CASE WHEN h.n IS NOT NULL THEN p.n END)\n"
 		"      OVER (PARTITION BY k.process_id, k.heap ORDER BY p.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_n\n"
 		"  FROM (SELECT process_id, heap, max(estimated) AS estimated FROM placed GROUP BY 1, 2) AS k\n"
-		"  JOIN extent AS e ON e.process_id = k.process_id JOIN part AS p ON p.n <= (e.last_ns - e.first_ns) / e.width_ns\n"
+		"  JOIN extent AS e ON e.process_id = k.process_id JOIN part AS p ON p.n < e.parts\n"
 		"  LEFT JOIN highest AS h ON h.process_id = k.process_id AND h.n = p.n AND h.heap IS k.heap),\n"
 		"stretch AS (\n  SELECT g.process_id, g.heap, CASE WHEN c.live_bytes >= coalesce(g.live_bytes, 0) THEN g.begin_ns ELSE g.ts_ns END AS ts_ns,\n"
 		"    max(coalesce(g.live_bytes, 0), coalesce(c.live_bytes, 0)) AS live_bytes,\n"
 		"    CASE WHEN c.live_bytes >= coalesce(g.live_bytes, 0) THEN c.live_count ELSE g.live_count END AS live_count, g.estimated\n"
-		"  FROM grid AS g LEFT JOIN latest AS c ON c.process_id = g.process_id AND c.n = g.before_n AND c.heap IS g.heap\n"
+		"  FROM grid AS g LEFT JOIN earliest AS f ON f.process_id = g.process_id AND f.n = g.n AND f.heap IS g.heap\n"
+		"  LEFT JOIN latest AS c ON c.process_id = g.process_id AND c.n = g.before_n AND c.heap IS g.heap\n"
+		"    AND (f.ts_ns IS NULL OR f.ts_ns > g.begin_ns)\n"
 		"  WHERE g.live_bytes IS NOT NULL OR c.live_bytes IS NOT NULL)",
-		n, n, source);
+		n, source);
 }
 
 /* Do all rows of a process fit? */
@@ -96,7 +104,7 @@ static char *condense(const struct tm_database *d, const struct tm_options *o, c
 	sqlite3_str_appendf(sql, "WITH listed AS MATERIALIZED (SELECT *, row_number() OVER () AS place FROM (\n%s))", listed);
 	if (!enough) {
 		sqlite3_str_appendall(sql, ",\n");
-		if (tm_has_window(o)) tm_sql_bounds(sql, o);
+		tm_sql_bounds(sql, o);
 		put_stretches(sql, o, "listed", most);
 	}
 	sqlite3_str_appendf(sql, "\nSELECT " COLUMNS " FROM %s %sORDER BY %s", enough ? "listed" : "stretch", shown,
@@ -136,6 +144,7 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	}
 	if (o->buckets > 0) {
 		if (tm_has_window(o)) sqlite3_str_appendall(sql, ",\n");
+		else tm_sql_bounds(sql, o);
 		put_stretches(sql, o, source, o->buckets);
 		source = "stretch";
 	}

@@ -306,7 +306,7 @@ static const struct option_row option_rows[] = {
 	{ "sites", NULL, TM_OPTION_SITES, take_sites, "list the call sites that made it up (views peak_site, alert_site)" },
 	{ "stack", NULL, TM_OPTION_STACK, take_stack, "add the whole stack of each row" },
 	{ "buckets", "N", TM_OPTION_BUCKETS, take_buckets,
-	  "at most N rows for each heap, each with the highest level of its stretch of time; 0 (default): as stored" },
+	  "at most N rows for each heap, each with the highest level of some of the stretches that are stored; 0 (default): as stored" },
 	{ "scope", "NAME", TM_OPTION_SCOPE, take_scope,
 	  "instead of --at: four looks around each scope of this name (view scope_snapshot)" },
 	{ "tree", NULL, TM_OPTION_TREE, take_tree, "as a tree: which scope lies in which" },

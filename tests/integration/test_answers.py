@@ -166,7 +166,7 @@ def a_timeline_begins_with_what_was_live(t):
 
 @test
 def stretches_of_a_window(t):
-    """They cut up the window, whenever something changed in it last, and for every heap at the same instants."""
+    """They cut up the window, whenever something changed in it last, and for every heap at the same instants, where a bucket of 1,024 ns begins."""
     trace = Trace()
     trace.process(1, pid=7)
     trace.thread(1, process=1)
@@ -176,13 +176,44 @@ def stretches_of_a_window(t):
     trace.exit(1, 1_000_000)
     trace.end(1, 1_000_000)
     db = t.imported(trace.save(t.path("run.tmk")))
-    first, second = 200_000, 200_000 + 600_000 // 2 + 1
+    first, second = 200_000, (195 + 294) * 1024 # the window has 587 buckets, 195 to 781
     for heap, levels in ((None, (4196, 4101)), ("malloc", (100, 5)), ("mmap", (4096, 4096))):
         window = ("--from=200us", "--to=800us", *((f"--heap={heap}",) if heap else ()))
         rows = ask(t, db.path, "timeline", "--buckets=2", *window)
         t.equal([(row["ts_ns"], row["live_bytes"]) for row in rows if row["heap"] == heap], list(zip((first, second), levels)), f"{heap}: stretches")
         shown = t.ask("timeline", db.path, "--limit=2", *window).text
-        t.equal([line.split()[1] for line in shown.splitlines()[1:]], ["0.000200s", "0.000500s"][:1 if heap == "mmap" else 2], f"{heap}: the table {shown}")
+        t.equal([line.split()[1] for line in shown.splitlines()[1:]], ["0.000200s", "0.000501s"][:1 if heap == "mmap" else 2], f"{heap}: the table {shown}")
+
+
+@test
+def a_stretch_claims_no_level_of_another(t):
+    """malloc has 1000 bytes, for 80 ns 100 MB more, and 10 more 123 us later, all in one bucket of 2^19 ns, which keeps its lowest, highest and last level: no row says
+    when the 100 MB went. mmap falls where a bucket begins. No row of a stretch, however many there are, claims a level that was not there then."""
+    trace = Trace()
+    trace.process(1, pid=7)
+    trace.thread(1, process=1)
+    f, bucket = trace.stack("main"), 1 << 19
+    at = 957 * bucket
+    trace.events(1, [malloc(1_700_000, 0x1000, 1000, f), mmap(1_700_001, 0x100000, 2 * 4096, f), free(at + 1000, 0x1000), malloc(at + 1100, 0x2000, 100 << 20, f),
+                     malloc(at + 1150, 0x1000, 1000, f), free(at + 1180, 0x2000), malloc(at + 124_000, 0x3000, 10, f),
+                     munmap(1200 * bucket - 1, 1200 * bucket, 0x100000, 8192), malloc(1_000_000_000, 0x4000, 10, f)])
+    trace.exit(1, 1_001_000_000)
+    trace.end(1, 1_001_000_000)
+    one, other = two_databases(t, trace.save(t.path("run.tmk")))
+    blocks, mapped = [(0, 0), (1_700_000, 1000), (at + 1000, 0), (at + 1100, 100 << 20), (at + 1150, (100 << 20) + 1000), (at + 1180, 1000), (at + 124_000, 1010),
+                      (1_000_000_000, 1020)], [(0, 0), (1_700_001, 8192), (1200 * bucket, 0)]
+    level = lambda changes, ns: [bytes for when, bytes in changes if when <= ns][-1]
+    then = at + 20_000 # of four stretches of equal length from 0 on, here began the last
+    for window in ((), ("--from=0", f"--to={then // 3 * 4}ns"), (f"--from={at + 1050}ns",), (f"--from={at + 1175}ns", f"--to={at + bucket}ns")):
+        for n in (1, 2, 3, 4, 7, 40, 956, 1908, 5000):
+            rows = compare(t, one, other, "timeline", f"--buckets={n}", *window)
+            for heap, of in ((None, (blocks, mapped)), ("malloc", (blocks,)), ("mmap", (mapped,))):
+                mine = [(row["ts_ns"], row["live_bytes"]) for row in rows if row["heap"] == heap]
+                t.equal([row for row in mine if row[1] != sum(level(changes, row[0]) for changes in of)], [], f"{heap} {window} in {n}")
+                t.check(len(mine) <= n, f"{heap} {window}: {len(mine)} rows of {n}")
+            t.equal(max(row["live_bytes"] for row in rows if row["heap"] == "malloc"), (100 << 20) + 1000, f"{window} in {n}: the highest")
+    shown = t.ask("timeline", one, "--heap=malloc", "--limit=4", "--from=0", f"--to={then // 3 * 4}ns").text
+    t.equal(shown.count("100.0 MiB"), 1, f"one stretch had it: {shown}")
 
 
 def mixed_trace(t, seed, batches, batch=4096, **how):
@@ -756,18 +787,26 @@ def a_page_about_one_process(t):
 
 @test
 def a_stretch_has_the_highest_level_that_it_has(t):
-    """Also where that was reached before and nothing changes in it. Independently: the level at the begin of each stretch, by the rows before it, and those inside."""
+    """Also where that was reached before and nothing changes in it. Independently: the level at the begin of each stretch, by the rows before it, and those inside.
+    Stretches are whole buckets, shared out as evenly as they can be."""
     db, _ = two_databases(t, big_trace(t, "a.tmk", 20_000, 1_000, 30, 2, 100, 50))
     rows = sqlite3.connect(db).execute("select heap, ts_ns, live_bytes, live_count from memory_timeline order by ts_ns").fetchall()
-    first, last = rows[0][1], rows[-1][1]
+    start, end = sqlite3.connect(db).execute("select start_ns, end_ns from process").fetchone()
+    width = next(1024 << n for n in range(60) if (end - start) // (1024 << n) < 2048)
+    first, last = ((ns - start) // width for ns in (rows[0][1], rows[-1][1]))
+    buckets = last - first + 1
+    t.check(100 < buckets < 9000, f"{buckets} buckets")
     for n in (1, 7, 100, 9000):
-        width, wanted = (last - first) // n + 1, []
+        stretches, wanted = min(n, buckets), []
         for heap in sorted({r[0] for r in rows}, key=str):
             of = [r for r in rows if r[0] == heap]
-            for begin in range(first, last + 1, width):
-                levels = [r for r in of if begin <= r[1] < begin + width]
+            for k in range(stretches):
+                begin, after = (start + (first + -(-i * buckets // stretches)) * width for i in (k, k + 1))
+                begin = max(begin, rows[0][1])
+                levels = [r for r in of if begin <= r[1] < after]
                 earlier = [r for r in of if r[1] < begin]
-                levels = [(heap, begin, *e[2:]) for e in earlier[-1:]] + levels
+                if not any(r[1] == begin for r in levels):
+                    levels = [(heap, begin, *e[2:]) for e in earlier[-1:]] + levels
                 if levels:
                     wanted.append(max(levels, key=lambda r: (r[2], -r[1]))[:3])
         got = [(r["heap"], r["ts_ns"], r["live_bytes"]) for r in ask(t, db, "timeline", f"--buckets={n}")]
