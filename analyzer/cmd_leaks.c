@@ -23,10 +23,11 @@ static const struct tm_usage usage = {
 		"of a call site that are called from the same line. `exit` is when main returned or exit() was called: what\n"
 		"destructors free later is still counted. Parts of the run, and how far it was, go by its allocations (steps, where\n"
 		"there are any), and by the clock only where it went on for long with hardly any. Known allocations of runtimes are\n"
-		"suppressed; so is what FILE names, in the syntax of LeakSanitizer. With --from or --to, which count only blocks that\n"
-		"were allocated in that window, there are no scores: what was live is listed by call stack, largest first. A sampled\n"
-		"trace is scored by its samples, and what leaks little beside their mean distance has too few of them to be likely.\n"
-		"Where only one instant is known there is no score, and all is listed.\n",
+		"suppressed; so are the stacks that FILE names, in the syntax of LeakSanitizer: a row has the live blocks of its others,\n"
+		"and score and evidence are of all. With --from or --to, which count only blocks that were allocated in that window,\n"
+		"there are no scores: what was live is listed by call stack, largest first. A sampled trace is scored by its samples,\n"
+		"and what leaks little beside their mean distance has too few of them to be likely. Where only one instant is known there\n"
+		"is no score, and all is listed.\n",
 	.examples = "tidemark leaks run.db\n"
 		    "tidemark leaks run.db --stack --limit=5\n"
 		    "tidemark leaks run.db --all --heap=malloc --sort=live_bytes --format=json\n"
@@ -67,27 +68,39 @@ static double least_score(const struct tm_options *o) {
 	return o->format == TM_FORMAT_TABLE ? TM_LEAK_SCORE_LIKELY : 0;
 }
 
-/* The condition that a row is suppressed, to be freed with sqlite3_free(): known, or all of its stacks are among those that a file names. */
-static char *hushed_rows(const char *stacks) {
-	if (!*stacks) return sqlite3_mprintf("suppressed");
-	return sqlite3_mprintf("(suppressed OR (process_id, heap, stack_id) IN (\n"
-			       "    SELECT s.process_id, h.name, s.row_stack_id FROM leak_stack AS s JOIN heap AS h ON h.id = s.heap_id\n"
-			       "    GROUP BY s.process_id, s.heap_id, s.row_stack_id HAVING min(s.stack_id IN (%s))))",
-			       stacks);
+/* Common table expressions up to `leak_part`: the rows of leak_candidate, or, where the file names some of the stacks of a row, two: what these hold,
+ * suppressed, and what the others do. To be freed with sqlite3_free(). */
+static char *parts_of_rows(const char *stacks) {
+	return sqlite3_mprintf(
+		"leak_side AS MATERIALIZED (\n"
+		"  SELECT l.process_id, l.heap_id, l.stack_id AS row_stack_id, l.suppressed OR s.stack_id IN (%s) AS is_hushed, s.stack_id,\n"
+		"    max(2 * s.live_bytes + (s.stack_id = l.stack_id)), sum(s.live_bytes) AS live_bytes, sum(s.live_count) AS live_count,\n"
+		"    count(*) AS stacks\n"
+		"  FROM leak_score AS l JOIN leak_stack AS s ON s.process_id = l.process_id AND s.heap_id = l.heap_id AND s.row_stack_id = l.stack_id\n"
+		"  GROUP BY 1, 2, 3, 4),\n"
+		"leak_part AS (\n"
+		"  SELECT l.process_id, h.name AS heap, p.stack_id, p.live_bytes, p.live_count, l.allocations, l.growth_bytes_per_step, l.first_ns,\n"
+		"    l.last_ns, l.score, l.reason || iif(p.stacks < l.stacks, printf('; judged with %%,d block%%s that %%s%%s suppressed',\n"
+		"      l.live_count - p.live_count, iif(l.live_count - p.live_count = 1, '', 's'),\n"
+		"      iif(l.live_count - p.live_count = 1, 'is', 'are'), iif(p.is_hushed, ' not', '')), '')\n"
+		"      AS reason, p.is_hushed AS suppressed, f.function, f.file, f.line, m.path AS module, f.module_offset, p.stacks, l.growth_p, h.estimated\n"
+		"  FROM leak_side AS p JOIN leak_score AS l ON l.process_id = p.process_id AND l.heap_id = p.heap_id AND l.stack_id = p.row_stack_id\n"
+		"  JOIN heap AS h ON h.id = p.heap_id LEFT JOIN stack AS s ON s.id = p.stack_id LEFT JOIN frame AS f ON f.id = s.site_frame_id\n"
+		"  LEFT JOIN module AS m ON m.id = f.module_id)",
+		stacks);
 }
 
-/* Says how much was live at exit that is not listed. is_hushed: the condition above. */
-static void count_rest(const struct tm_database *d, const struct tm_options *o, const char *is_hushed) {
+/* Says how much was live at exit that is not listed. */
+static void count_rest(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *listed) {
 	sqlite3_stmt *sums;
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	sqlite3_str_appendf(
 		sql,
-		"SELECT total(NOT hushed), total(iif(hushed, 0, live_bytes)), total(hushed), total(iif(hushed, live_bytes, 0)) FROM"
-		" (SELECT score, live_bytes, %s AS hushed FROM leak_candidate WHERE true",
-		is_hushed);
+		"%s%s\nSELECT total(NOT suppressed), total(iif(suppressed, 0, live_bytes)), total(suppressed), total(iif(suppressed, live_bytes, 0))\n"
+		"FROM %s WHERE (score < %g OR suppressed)",
+		listed->with ? "WITH " : "", listed->with ? listed->with : "", listed->source, least_score(o));
 	if (o->heap) sqlite3_str_appendf(sql, " AND heap = %Q", o->heap);
 	tm_sql_process(sql, o, " AND", "process_id");
-	sqlite3_str_appendf(sql, ") WHERE score < %g OR hushed", least_score(o));
 	char *text = sqlite3_str_finish(sql);
 	if (!tm_database_prepare(d, text, &sums) && sqlite3_step(sums) == SQLITE_ROW) {
 		char low[TM_UNIT_TEXT_MAX], hushed[TM_UNIT_TEXT_MAX], low_bytes[TM_UNIT_TEXT_MAX], hushed_bytes[TM_UNIT_TEXT_MAX];
@@ -118,30 +131,27 @@ static int list_candidates(const struct tm_database *d, const struct tm_options 
 		.hidden = { "allocations", "growth_bytes_per_step", "growth_p", "first_ns", "last_ns", "stacks",
 			    o->all ? NULL : "suppressed" },
 	};
-	char *columns = NULL, *where = NULL, *hushed = hushed_rows(stacks);
+	char *with = NULL, *where = NULL;
 	if (*stacks) {
-		columns = sqlite3_mprintf(
-			"process_id, heap, stack_id, live_bytes, live_count, allocations, growth_bytes_per_step, first_ns, last_ns, score, reason,\n"
-			"  %s AS suppressed, function, file, line, module, module_offset, stacks, growth_p, estimated",
-			hushed);
-		listing.columns = columns;
+		with = parts_of_rows(stacks);
+		listing.with = with;
+		listing.source = "leak_part";
 	}
 	if (!o->all) {
 		char score[60] = "";
 		bool has_unscored = tm_database_integer(d, "SELECT 1 FROM leak_candidate WHERE score IS NULL LIMIT 1", 0);
 		if (least_score(o) > 0)
 			snprintf(score, sizeof score, has_unscored ? "(score >= %g OR score IS NULL) AND " : "score >= %g AND ", least_score(o));
-		where = sqlite3_mprintf("%sNOT %s", score, hushed);
+		where = sqlite3_mprintf("%sNOT suppressed", score);
 		listing.where = where;
 	}
 	int status = tm_listing_run(d, o, &listing);
-	sqlite3_free(columns);
 	sqlite3_free(where);
 	if (!status && !o->all && !o->sql) {
 		tm_flush_output();
-		count_rest(d, o, hushed);
+		count_rest(d, o, &listing);
 	}
-	sqlite3_free(hushed);
+	sqlite3_free(with);
 	return status;
 }
 
