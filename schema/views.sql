@@ -254,7 +254,8 @@ other AS (
 	SELECT process_id, heap_id, ts_ns, max(live_bytes) AS live_bytes FROM level
 	WHERE ts_ns <> peak_ns AND 10 * (live_bytes - valley_bytes) >= peak_bytes AND peak_bytes > 0 GROUP BY process_id, heap_id),
 near AS (
-	SELECT process_id, heap_id, sum(next_ns - ts_ns) AS near_ns FROM level WHERE 10 * live_bytes >= 9 * peak_bytes GROUP BY process_id, heap_id)
+	SELECT process_id, heap_id, sum(next_ns - ts_ns) AS near_ns FROM level
+	WHERE 10 * live_bytes >= 9 * peak_bytes AND peak_bytes > 0 GROUP BY process_id, heap_id)
 SELECT t.process_id, h.name AS heap, t.peak_ns AS ts_ns, t.peak_bytes AS live_bytes, o.ts_ns AS second_ns, o.live_bytes AS second_bytes,
        round(1.0 * o.live_bytes / t.peak_bytes, 4) AS second_share, coalesce(n.near_ns, 0) AS near_peak_duration_ns,
        coalesce(h.estimated, p.estimated) AS estimated

@@ -610,6 +610,23 @@ def churn_and_peaks_by_hand(t):
 
 
 @test
+def the_shape_of_no_peak(t):
+    """Of a process that allocated nothing, and of a heap whose blocks are empty, no level is near the highest."""
+    trace = Trace()
+    for n in (1, 2):
+        trace.process(n, pid=6 + n)
+        trace.thread(n, process=n)
+    trace.events(2, [malloc(1000, 0x1000, 0, trace.stack("main", "a"))], watermark=5000)
+    for n in (1, 2):
+        trace.exit(n, 9_000_000)
+        trace.end(n, 9_000_000)
+    db = t.imported(trace.save(t.path("nil.tmk")))
+    rows = db.rows("select process_id, live_bytes, second_bytes, near_peak_duration_ns from peak_shape")
+    t.equal(sorted({row[0] for row in rows}), [1, 2], "both have a row")
+    t.equal([row for row in rows if row[1:] != (0, None, 0)], [], "shapes")
+
+
+@test
 def gaps_by_hand(t):
     """A reading of the mappings: files 3000, stacks 200, shared 100; anonymous 2500 of which 1000 are live; 6500 resident, 300 of them ours. What a device
     has is no part of that."""
