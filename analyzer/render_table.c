@@ -6,7 +6,7 @@
  * further, and at last leaves out columns from the right; its last line says which. What room is left may show a bar. Some columns are
  * shown in another way than the query gives them: file and line as one "file:line", a function without a name as module+offset, `level`
  * as the indentation of a command, and under the row, as lines of their own, the `reason` of a score, `evidence`, `why` and `stack`,
- * innermost frame first.
+ * innermost frame first. Where rows name their values (named_by), a value that is too wide is wrapped.
  */
 #include "render.h"
 
@@ -33,6 +33,7 @@
 #define SHARE_NARROWEST 8 /* bars take what room is left */
 #define SHARE_WIDEST 40
 #define INDENT_MAX 16
+#define ROOM_FOR_FIGURES 22
 #define GAP "  "
 
 struct table_column {
@@ -472,6 +473,31 @@ static void put_cell(struct table *t, int i, const char *text, size_t n, bool is
 	if (!column->right && !is_last && width < room) put_spaces(&t->line, room - width);
 }
 
+/* A value of many things by name that is wider than its column, which is the last: figures stand in it, and what they mean. Wrapped between words, behind the
+ * names, or below them where not even a large figure has room there. */
+static void put_wrapped(struct table *t, const struct tm_bytes *cell) {
+	struct tm_bytes text = TM_BYTES_INIT;
+	size_t indent = tm_display_width((const char *)t->line.data, t->line.size) + strlen(GAP);
+	tm_put_raw(&text, cell->data, cell->size);
+	tm_put_raw(&text, "", 1);
+	if (indent + ROOM_FOR_FIGURES <= tm_terminal_width()) {
+		tm_put_raw(&t->line, GAP, strlen(GAP));
+	} else {
+		indent = 4;
+		while (t->line.size && t->line.data[t->line.size - 1] == ' ') t->line.size--;
+		tm_put_raw(&t->line, "\n    ", 1 + indent);
+	}
+	if (text.failed) t->line.failed = true;
+	else tm_wrap_words(&t->line, (const char *)text.data, indent, indent);
+	tm_bytes_release(&text);
+}
+
+static bool is_wrapped(const struct table *t, int i, const struct tm_bytes *cell) {
+	const struct table_column *column = &t->columns[i];
+	return t->fits && t->named_by_index >= 0 && i == t->last_shown && i > 0 && strcmp(column->name, "value") == 0 &&
+	       tm_display_width((const char *)cell->data, cell->size) > column->width;
+}
+
 static int print_line(struct table *t) {
 	tm_put_raw(&t->line, "\n", 1);
 	int rc = t->line.failed ? -1 : tm_write_output(t->line.data, t->line.size);
@@ -535,7 +561,8 @@ static int print_row(struct table *t, const struct tm_bytes *cells, double share
 		if (cells[i].failed) t->line.failed = true;
 		if (t->columns[i].left_out) continue;
 		bool is_last = i == t->last_shown && !has_share;
-		put_cell(t, i, (const char *)cells[i].data, cells[i].size, is_last);
+		if (is_wrapped(t, i, &cells[i])) put_wrapped(t, &cells[i]);
+		else put_cell(t, i, (const char *)cells[i].data, cells[i].size, is_last);
 	}
 	if (has_share) put_bar(&t->line, share, t->share_full, (int)(t->share_width - smaller(t->overrun, t->share_width)));
 	if (below->failed) t->line.failed = true;
