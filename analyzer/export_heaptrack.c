@@ -8,7 +8,7 @@
  * Blocks are stored in the order in which they ended. What happened to them is put in order in memory, at 12 bytes an event: an event names what it
  * allocates or frees, a size and a stack, of which there are few.
  * It knows one heap: ours are the root heaps, or the one that --heap names. Of a sampled trace, each block has the bytes that it stands for.
- * It knows one process, too: what each of several left when it ended is live until the end of the file, as only so it is what heaptrack calls leaked.
+ * It knows one process, too: what each of several left when it began to leave is live until the end of the file, as only so it is what heaptrack calls leaked.
  */
 #include "export.h"
 
@@ -248,11 +248,14 @@ static void read_rows(struct heaptrack *h, char *sql, bool (*take)(struct heaptr
 	sqlite3_free(sql);
 }
 
+/* What the file never frees is leaked, so that is what was live when the process began to leave, whatever frees it then, and nothing else: not what was made
+ * after that, nor what another program replaced, of which at_ns is NULL. */
 static char *compose_blocks(const struct heaptrack *h) {
+	static const struct tm_time_point at_exit = { .kind = TM_TIME_EXIT };
 	const struct tm_options *o = h->o;
 	sqlite3_str *sql = sqlite3_str_new(h->d->handle);
 	sqlite3_str_appendall(sql, "WITH ");
-	tm_sql_instants(sql, o, NULL);
+	tm_sql_instants(sql, o, &at_exit);
 	sqlite3_str_appendf(sql,
 			    ",\nchosen AS MATERIALIZED (\n  SELECT i.* FROM instant AS i JOIN heap AS h ON h.id = i.heap_id\n"
 			    "  WHERE %s",
@@ -260,7 +263,8 @@ static char *compose_blocks(const struct heaptrack *h) {
 	tm_sql_process(sql, o, " AND", "i.process_id");
 	if (o->heap) sqlite3_str_appendf(sql, " AND h.name = %Q", o->heap);
 	sqlite3_str_appendf(sql,
-			    ")\nSELECT a.alloc_ns, a.free_ns, %s, a.stack_id, i.process_id\n"
+			    ")\nSELECT a.alloc_ns, CASE WHEN a.alloc_ns <= i.at_ns THEN iif(a.free_ns <= i.at_ns, a.free_ns, NULL)\n"
+			    "    ELSE coalesce(a.free_ns, i.end_ns) END, %s, a.stack_id, i.process_id\n"
 			    "FROM allocation AS a CROSS JOIN chosen AS i ON i.heap_id = a.heap_id WHERE true",
 			    h->d->estimated ? "CAST(round(a.size_bytes * a.weight) AS INTEGER)" : "a.size_bytes");
 	tm_sql_window(sql, o, "a.alloc_ns", "a.alloc_ns");

@@ -16,7 +16,7 @@ import subprocess
 import time
 
 from tidemark_test import main, test
-from trace_writer import Trace, malloc, mmap, munmap
+from trace_writer import Trace, free, malloc, mmap, munmap
 
 ODD_NAMES = ["quote\" and <b>&amp;", "new\nline", "semi;colon", "\u202Eright to left", "x" * 100_000, "tab\tand\rreturn"]
 
@@ -370,8 +370,9 @@ def check_heaptrack(t, path, peak):
     db = sqlite3.connect(path)
     db.text_factory = bytes
     wanted = collections.defaultdict(lambda: [0, 0, 0])
-    for stack, count, size, left in db.execute("select a.stack_id, count(*), sum(size_bytes), sum(case when free_ns is null then size_bytes else 0 end) "
-                                               "from allocation a join heap h on h.id = a.heap_id where h.is_root group by 1"):
+    left_at_exit = "end_kind <> 'exec' and alloc_ns <= exit_ns and (free_ns is null or free_ns > exit_ns)"
+    for stack, count, size, left in db.execute(f"select a.stack_id, count(*), sum(size_bytes), sum(case when {left_at_exit} then size_bytes else 0 end) "
+                                               "from allocation a join heap h on h.id = a.heap_id join process p on p.id = a.process_id where h.is_root group by 1"):
         names, at = [], stack
         while at:
             at, name = db.execute("select s.parent_id, f.function from stack s join frame f on f.id = s.frame_id where s.id = ?", (at,)).fetchone()
@@ -410,6 +411,30 @@ def heaptrack_of_several_processes_says_so(t):
 
 
 @test
+def heaptrack_leaks_what_leaks_does(t):
+    """What a handler of exit frees is leaked, and what it allocates is not; where another program takes the place of one, nothing is. Every block has its call."""
+    trace = Trace()
+    kept, gone, late, replaced = (trace.stack("main", name) for name in ("kept", "gone", "late", "replaced"))
+    for process in (1, 2):
+        trace.process(process, 100 + process)
+        trace.thread(process, process)
+    trace.events(1, [malloc(1000, 0x1000, 1000, kept), malloc(1100, 0x2000, 50, kept), malloc(1200, 0x3000, 400, gone), free(1300, 0x3000),
+                     free(5500, 0x1000), malloc(5600, 0x4000, 20, late), malloc(5700, 0x5000, 30, late), free(5800, 0x5000)])
+    trace.events(2, [malloc(1000, 0x1000, 1000, replaced), malloc(1100, 0x2000, 50, gone), free(1200, 0x2000)])
+    trace.exit(1, 5000)
+    trace.end(1, 6000)
+    trace.end(2, 6000, kind=3)
+    trace.save(t.path("left.tmk"))
+    t.ask("import", t.path("left.tmk"), "-o", t.path("left.db"), status=0)
+    wanted = {1: {("kept", "main"): [2, 1050, 1050], ("gone", "main"): [1, 400, 0], ("late", "main"): [2, 50, 0]},
+              2: {("replaced", "main"): [1, 1000, 0], ("gone", "main"): [1, 50, 0]}}
+    for process, peak in ((1, 1450), (2, 1050)):
+        t.equal(replay_heaptrack(export(t, "heaptrack", t.path("left.db"), f"--process={process}"))[:2], (wanted[process], peak), f"of process {process}")
+        listed = json.loads(t.ask("leaks", t.path("left.db"), "--all", f"--process={process}", "--format=json").text)
+        t.equal(sum(row["live_bytes"] for row in listed), sum(left for _, _, left in wanted[process].values()), f"leaks of process {process}")
+
+
+@test
 def heaptrack_counts_what_is_temporary(t):
     """Ten blocks of one place are freed when all are there, behind a block of another one that is freed at once: that is the only temporary one."""
     t.need("heaptrack_print")
@@ -432,7 +457,7 @@ def heaptrack_by_its_own_tool(t):
     calls, size = db.execute("select sum(allocations), sum(allocated_bytes) from heap_summary where heap is null").fetchone()
     t.equal(int(re.search(r"calls to allocation functions: (\d+)", text)[1]), calls, "calls")
     for what, value in (("peak heap memory consumption", db.execute("select live_bytes from peak where heap is null").fetchone()[0]),
-                        ("total memory leaked", db.execute("select live_at_end_bytes from heap_summary where heap is null").fetchone()[0])):
+                        ("total memory leaked", db.execute("select live_at_exit_bytes from heap_summary where heap is null").fetchone()[0])):
         number, unit = re.search(what + r": ([\d.]+)([BKMG]?)", text).groups()
         factor = {"": 1, "B": 1, "K": 1e3, "M": 1e6, "G": 1e9}[unit]
         t.check(abs(float(number) * factor - value) <= 0.0051 * factor, f"{what}: {number}{unit} in heaptrack_print, {value} in SQL")
@@ -441,7 +466,7 @@ def heaptrack_by_its_own_tool(t):
         for line in file:
             stack, n = line.rsplit(" ", 1)
             left[stack.rstrip(";").split(";")[-1].split(" (")[0]] += int(n)
-    mine = dict(db.execute("select function, sum(live_bytes) from live_at_end where function is not null group by function"))
+    mine = dict(db.execute("select function, sum(live_bytes) from live_at_exit where function is not null group by function"))
     t.equal({name: left[name] for name in mine}, mine, "left, by function")
     t.check(size > 0, "nothing was allocated")
 
