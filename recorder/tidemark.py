@@ -201,13 +201,12 @@ class _Nothing:
 
 
 _Nothing.__name__, _Nothing.__qualname__, _Nothing.__exit__.__qualname__ = _Scope.__name__, _Scope.__qualname__, _Scope.__exit__.__qualname__  # in messages
-_nothing = _Nothing()
 
 
 def scope(name):
     """A context manager: what is allocated inside belongs to the scope of this name."""
     if not _api:
-        return _nothing
+        return _Nothing()  # a new one: torch.compile() follows only those that are made in what it compiles
     if not _watched and "asyncio.events" in sys.modules:
         _watch_asyncio()  # before something is entered, which may be traced then (torch.compile)
     return _Scope(_text(name))

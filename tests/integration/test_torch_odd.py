@@ -38,6 +38,38 @@ Module.forward = tidemark.profile(Module.forward)
 for called in (f, g, Module()):
     print(torch.compile(called, backend="eager")(torch.ones(2)).shape)
 """
+WHOLE = """
+import sys, tidemark, torch
+from torch._dynamo.utils import counters
+counts = []
+def backend(module, _inputs):
+    counts.append(len(module.graph.nodes))
+    return module.forward
+@tidemark.profile
+def double(x):
+    return x * 2
+def scoped(x):
+    with tidemark.scope("whole"):
+        return x.sin()
+def profiled(x):
+    return double(x.sin())
+def stepped(x):
+    tidemark.step(1)
+    return x.sin()
+def marked(x):
+    tidemark.mark("whole")
+    tidemark.snapshot("whole")
+    return x.sin()
+for f in map(globals().get, sys.argv[1:]):
+    for fullgraph in (True, False):
+        torch._dynamo.reset()
+        with tidemark.scope("around"):
+            compiled = torch.compile(f, backend=backend, fullgraph=fullgraph)
+            for _ in range(3):
+                print(f.__name__, compiled(torch.ones(2)).shape)
+print(counts, dict(counters["frames"]))
+with tidemark.scope("eager"): scoped(torch.ones(2))
+"""
 LOADER = """
 import sys, torch
 from torch.profiler import record_function
@@ -131,6 +163,31 @@ def compiled_with_profile(t):
         recording = t.record([python, script(t, PROFILED)], "--names=none", "--stacks=off", env=env)
         t.equal(recording.text, "torch.Size([2])\n" * 3, f"{python}: output")
         t.check(b"Dynamo" not in recording.program_err, f"{python}: {recording.program_err.decode()}")
+
+
+def whole(t, record, *functions):
+    """With fullgraph=True, too, a function is compiled as one graph, once, and recorded as it is when not."""
+    found = [python for python, version in torches(t) if version >= (2, 1)]
+    if not found:
+        t.skip("no PyTorch here has torch.compile")
+    env = {"PYTHONPATH": os.path.join(ROOT, "recorder")}
+    for python in found:
+        bare = t.run([python, script(t, WHOLE), *functions], env=env, status=0)
+        calls = 2 * len(functions)
+        t.equal(bare.text.splitlines()[:-1], [f"{name} torch.Size([2])" for name in functions for _ in range(6)], f"{python}: output")
+        t.equal(bare.text.splitlines()[-1].count(","), calls, f"{python}: graphs and frames of {functions}: {bare.text.splitlines()[-1]}")
+        if record:
+            recording = t.record([python, script(t, WHOLE), *functions], "--names=none", "--stacks=off", env=env, status=0)
+            t.equal(recording.text, bare.text, f"{python}: output and graphs when recorded")
+            db = t.imported(recording)
+            t.equal(db.rows("SELECT name, count(*) FROM scope WHERE name IN ('around', 'eager', 'whole', 'double') GROUP BY 1 ORDER BY 1"),
+                    [("around", calls), ("eager", 1), ("whole", 1)], f"{python}: scopes, of code that is not compiled")
+            t.equal(db.rows("SELECT kind, count FROM loss"), [], f"{python}: losses")
+
+
+@test
+def a_scope_in_compiled_code(t):
+    whole(t, False, "scoped")
 
 
 @test
