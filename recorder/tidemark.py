@@ -36,6 +36,9 @@ and other tasks see nothing of it, whatever contexts they share. This holds for 
 what @profile decorates. A task that begins eagerly (eager_task_factory) is a call of its creator until it is first suspended. In a
 generator without @profile a scope stays open over `yield`, and what the caller does until then counts in it.
 
+Compiled code. What torch.compile() compiles has no scopes and no instants of its own (PyTorch 2.1 and later): its memory belongs to the scope around the call. There
+`with tidemark.scope("name")` is to make its scope itself: torch.compile() does not follow one that was made outside.
+
 Signals. An exception that a signal's handler raises (a timeout by signal.alarm()) just while a scope is being entered or left can leave it open:
 what its thread, or its task, does from then on counts in it. Nothing tells it from a scope that a suspended generator holds open.
 
@@ -128,6 +131,13 @@ _thread = globals().get("_thread") or _Thread()
 _GONE = ()
 
 
+def _compiled():
+    """torch.compile() reads the program's code here, and finds a constant: what it compiles has neither scopes nor instants, as where nothing is recorded. Asked first,
+    and of nothing that changes, or it would have to compile again."""
+    asked = getattr(getattr(sys.modules["torch"], "compiler", None), "is_dynamo_compiling", None)
+    return asked is not None and asked()
+
+
 class _Scope:
     """One `with`. `id` is that of its last instance, None where nobody is inside; `among` are the open scopes that it is one of, None while
     it is suspended, _GONE if its task was freed meanwhile; `more`: those of who entered it meanwhile, by recursion, on another thread or in
@@ -138,6 +148,8 @@ class _Scope:
         self.name, self.id, self.among, self.free, self.more = name, None, None, [True], []
 
     def __enter__(self):
+        if "torch" in sys.modules and _compiled():
+            return self
         if not _watched:
             if not _api:  # the interpreter ends, and has cleared this module: from here on nothing is a scope
                 return self
@@ -153,7 +165,7 @@ class _Scope:
         return self
 
     def __exit__(self, kind, _value, _traceback):
-        if not _api:
+        if not _api or "torch" in sys.modules and _compiled():
             return False
         one = self.innermost(kind) if self.more else self
         one.end(kind is not None and not issubclass(kind, GeneratorExit))
@@ -205,7 +217,7 @@ _Nothing.__name__, _Nothing.__qualname__, _Nothing.__exit__.__qualname__ = _Scop
 
 def scope(name):
     """A context manager: what is allocated inside belongs to the scope of this name."""
-    if not _api:
+    if not _api or "torch" in sys.modules and _compiled():
         return _Nothing()  # a new one: torch.compile() follows only those that are made in what it compiles
     if not _watched and "asyncio.events" in sys.modules:
         _watch_asyncio()  # before something is entered, which may be traced then (torch.compile)
@@ -728,20 +740,20 @@ def step(n):
     n = int(n)
     if not -1 << 63 <= n < 1 << 63:
         raise OverflowError("a step is a number of 64 bits, not %d" % n)
-    if _api:
+    if _api and not ("torch" in sys.modules and _compiled()):
         _tell_pools_at_step()
         _api["step"](n)
 
 
 def mark(name):
-    if _api:
+    if _api and not ("torch" in sys.modules and _compiled()):
         _tell_pools()
         _api["mark"](_text(name))
 
 
 def snapshot(label):
     """Keeps what is live now, under this label."""
-    if _api:
+    if _api and not ("torch" in sys.modules and _compiled()):
         _tell_pools()
         _api["snapshot"](_text(label))
 

@@ -191,6 +191,11 @@ def a_scope_in_compiled_code(t):
 
 
 @test
+def compiled_whole(t):
+    whole(t, True, "scoped", "profiled", "stepped", "marked")
+
+
+@test
 def compiled_ahead(t):
     compiled(t, "aot_eager")
 
