@@ -13,7 +13,7 @@ While the program is recorded (`tidemark record python3 train.py`) each call lea
 happens (nor ever in a Python without ctypes): a scope is an empty `with`, profile() returns the function as it is, and stats() returns zeros.
 
     scope("name")       with scope("name"): ...  What is allocated inside belongs to the scope. An exception closes it, is marked, and goes on unchanged.
-                        One object may be entered again, also while it is open, on any thread.
+                        One object may be entered again, also while it is open, on any thread. Copied or pickled it is another one of that name.
     @profile            A scope around every call, with the function's qualified name; @profile("name") gives another. Also for async functions,
                         generators and async generators: there it is open only while the body runs, not while it is suspended.
     step(n)             Step n of the process begins, and the one before ends.
@@ -176,6 +176,9 @@ class _Scope:
             self.more.remove(one)
         return False
 
+    def __reduce__(self):
+        return scope, (self.name,)  # a copy, perhaps in another process: nobody is inside
+
     def innermost(self, kind):
         """Of all that were entered by this one, the one that was opened last on this thread; where the collector closes what a task left,
         wherever it finds it, and where none is open here, first the one of a task that is gone."""
@@ -203,13 +206,19 @@ class _Scope:
 
 
 class _Nothing:
-    __slots__ = ()
+    __slots__ = ("name",)
+
+    def __init__(self, name):
+        self.name = name
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind, _value, _traceback):
         return False
+
+    def __reduce__(self):
+        return scope, (_text(self.name),)
 
 
 _Nothing.__name__, _Nothing.__qualname__, _Nothing.__exit__.__qualname__ = _Scope.__name__, _Scope.__qualname__, _Scope.__exit__.__qualname__  # in messages
@@ -218,7 +227,7 @@ _Nothing.__name__, _Nothing.__qualname__, _Nothing.__exit__.__qualname__ = _Scop
 def scope(name):
     """A context manager: what is allocated inside belongs to the scope of this name."""
     if not _api or "torch" in sys.modules and _compiled():
-        return _Nothing()  # a new one: torch.compile() follows only those that are made in what it compiles
+        return _Nothing(name)  # a new one: torch.compile() follows only those that are made in what it compiles
     if not _watched and "asyncio.events" in sys.modules:
         _watch_asyncio()  # before something is entered, which may be traced then (torch.compile)
     return _Scope(_text(name))

@@ -541,6 +541,31 @@ for one in held:
 
 
 @test
+def scopes_are_pickled_and_copied(t):
+    """With what holds them, recorded or not, by every protocol: another scope of the name, which is not open, whatever that one is."""
+    text = """
+ways = [(n, lambda one, n=n: pickle.loads(pickle.dumps(one, n))) for n in range(pickle.HIGHEST_PROTOCOL + 1)] + [("copy", copy.copy), ("deepcopy", copy.deepcopy)]
+class Holder:
+    def __init__(self, scope): self.scope = scope
+one = Holder(tidemark.scope("one \\u00e9\\0"))
+for size, (way, again) in enumerate(ways, 500200):
+    made = [again(one.scope), tried(lambda: again(one).scope)]
+    with one.scope:
+        made += [again(one.scope)]
+    for other in made: print(way, type(other).__name__, type(other.__enter__()).__name__, m(size) > 0, other.__exit__(None, None, None))
+    m(size + 100)
+print(pickle.dumps(one.scope), pickle.dumps(tidemark.scope(b"\\xff")))
+"""
+    for python in each(t):
+        db = both(t, python, text)
+        inside = db.rows("""SELECT s.name, count(*) FROM allocation a JOIN scope s ON s.id = a.scope_id
+                            WHERE a.api = 'malloc' AND a.size_bytes BETWEEN 500200 AND 500299 GROUP BY 1""")
+        t.equal([count for name, count in inside if name.startswith("one ")], [3 * db.value("SELECT count(*) FROM allocation WHERE size_bytes BETWEEN 500300 AND 500399")],
+                f"{python}: blocks in copies of the scope: {inside}")
+        t.equal(set(scopes_of(db, 500300, 500399).values()), {None}, f"{python}: scopes that stay open")
+
+
+@test
 def what_is_profiled_by_call_is_pickled(t):
     """As the function itself can be: for the workers of a pool and a process that is spawned, whose jobs have their scope; and by name once the name leads to it."""
     text = """
