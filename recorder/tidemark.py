@@ -50,6 +50,7 @@ limit, stacklevel=2 of a warning is the wrapper, and inspect.getfullargspec() of
 import copy
 import functools
 import inspect
+import os
 import sys
 import threading
 import time
@@ -231,6 +232,17 @@ def scope(name):
     if not _watched and "asyncio.events" in sys.modules:
         _watch_asyncio()  # before something is entered, which may be traced then (torch.compile)
     return _Scope(_text(name))
+
+
+def _forked():
+    """What was open at a fork is the parent's: left in the child, it ends nothing there."""
+    if _api:
+        for one in _thread.open:
+            one.id = _Instance()
+
+
+if _api:
+    os.register_at_fork(after_in_child=_forked)
 
 
 def _suspend(base):

@@ -491,4 +491,41 @@ def a_function_of_400_000_lines(t):
             [(7000002, "<module>", line_of(text, "EARLY")), (8000002, "<module>", None)], "lines")
 
 
+@test
+def a_fork_inside_of_scopes(t):
+    """In the child nothing of them is open: to leave them there, or to go on in a generator, ends nothing and loses nothing."""
+    text = """import ctypes, os
+import tidemark
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+@tidemark.profile
+def body():
+    with tidemark.scope("inner"):
+        child = os.fork() == 0
+        child or os.wait()
+        libc.malloc(600001 + child)
+        yield child
+    libc.malloc(600003 + child)
+    yield child
+with tidemark.scope("outer"):
+    running = body()
+    child = next(running)
+    if child:
+        with tidemark.scope("child's"):
+            libc.malloc(600006)
+    next(running)
+libc.malloc(600007 + child)
+if child: os._exit(0)
+"""
+    for python in each(t):
+        with open(t.path("forks.py"), "w", encoding="ascii") as file:
+            file.write(text)
+        db = t.imported(t.record([python.path, t.path("forks.py")], "--names=none", env={"PYTHONPATH": os.path.join(ROOT, "recorder")}))
+        scopes = dict(db.rows("SELECT a.size_bytes, s.name FROM allocation a LEFT JOIN scope s ON s.id = a.scope_id WHERE a.size_bytes BETWEEN 600001 AND 600008"))
+        t.equal(scopes, {600001: "inner", 600002: "[unscoped]", 600003: "body", 600004: "body", 600006: "child's", 600007: "[unscoped]", 600008: "[unscoped]"},
+                f"{python}: scopes")
+        t.equal(db.rows("SELECT kind, count FROM loss"), [], f"{python}: losses")
+        t.check("fork-in-scope" in t.ask("info", db.path).text, f"{python}: the note")
+
+
 main()
