@@ -26,9 +26,9 @@ static const struct tm_usage usage = {
 		"--tree shows which scope lies in which, --means what a call costs on average (view scope_summary), --steps compares\n"
 		"the steps (view step_total). With --from or --to the single scopes that were opened in that window are listed\n"
 		"(view scope_instance). --torch-compat counts as torch.profiler does: to a scope goes all that any thread did from its\n"
-		"start to its end, self is that less its direct children, calls of one name are added up even inside each other, but one\n"
-		"that alone lies in another of its name is that one; without --heap for PyTorch's heaps, without --category for its\n"
-		"scopes.\n",
+		"start to its end (torch.profiler does not see threads that the program starts itself; they count here), self is that\n"
+		"less its direct children, calls of one name are added up even inside each other, but one that alone lies in another of\n"
+		"its name is that one; without --heap for PyTorch's heaps, without --category for its scopes.\n",
 	.examples = "tidemark scopes run.db\n"
 		    "tidemark scopes run.db --heap=torch.cpu --sort=retained_bytes --limit=10\n"
 		    "tidemark scopes run.db --tree --category=user\n"
