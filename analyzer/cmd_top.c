@@ -105,14 +105,14 @@ static const char older_tables[] =
 
 static const char no_older_tables[] =
 	"older_heap AS (SELECT 0 AS process_id, '' AS heap, 0 AS live_bytes, 0 AS live_count WHERE false),\n"
-	"older_place AS (SELECT 0 AS heap_id, 0 AS site_frame_id, 0 AS live_bytes, 0 AS live_count WHERE false),\n"
 	"older_scope AS (SELECT 0 AS process_id, '' AS heap, '' AS name, '' AS category, 0 AS live_bytes, 0 AS live_count WHERE false),\n";
 
-static void put_older(sqlite3_str *sql, const struct tm_database *d) {
+/* False: there is none. */
+static bool put_older(sqlite3_str *sql, const struct tm_database *d) {
 	struct tm_options by_heap = { .by = TM_BY_HEAP }, by_site = { .by = TM_BY_SITE }, by_scope = { .by = TM_BY_SCOPE };
 	if (!tm_has_gap(d, &by_heap, "'dropped'")) {
 		sqlite3_str_appendall(sql, no_older_tables);
-		return;
+		return false;
 	}
 	sqlite3_str_appendall(
 		sql,
@@ -124,6 +124,7 @@ static void put_older(sqlite3_str *sql, const struct tm_database *d) {
 	sqlite3_str_appendall(sql, ",\n");
 	tm_sql_live_by(sql, d, "opening", &by_scope, OLDER_SCOPE);
 	sqlite3_str_appendf(sql, ",\n%s", older_tables);
+	return true;
 }
 
 /* The same columns of a database, as its run ended; `live` is what was live then by scope, `sums` by heap and site (site_sums.h). */
@@ -159,24 +160,25 @@ static bool is_one_table(const struct tm_options *o) {
 }
 
 /* Of call stacks there may be millions: they are added up by the numbers of their sites, in a table that was made or in SQL, before any text is looked up. */
-static void put_end_sites(sqlite3_str *sql, const struct tm_options *o, bool has_table) {
+static void put_end_sites(sqlite3_str *sql, const struct tm_options *o, bool has_table, bool has_older) {
 	sqlite3_str_appendall(sql, SUMS " AS (\n  ");
 	if (has_table) sqlite3_str_appendall(sql, "SELECT * FROM temp." SUMS);
 	else tm_site_sums_put(sql, o, "main", LIVE);
-	sqlite3_str_appendall(
+	sqlite3_str_appendf(
 		sql,
 		"),\nlive_site AS (\n  SELECT r.end_ns AS ts_ns, h.process_id, h.name AS heap, sum(g.live_bytes) AS live_bytes,"
 		" sum(g.live_count) AS live_count,\n"
 		"  sum(g.peak_bytes) AS peak_bytes,\n"
-		"  CAST(round((sum(g.allocations) - coalesce(sum(o.live_count), 0)) / r.seconds) AS INTEGER) AS allocations_per_second,\n"
-		"  CAST(round((sum(g.allocated_bytes) - coalesce(sum(o.live_bytes), 0)) / r.seconds) AS INTEGER) AS bytes_per_second,\n"
+		"  CAST(round((sum(g.allocations)%s) / r.seconds) AS INTEGER) AS allocations_per_second,\n"
+		"  CAST(round((sum(g.allocated_bytes)%s) / r.seconds) AS INTEGER) AS bytes_per_second,\n"
 		"  sum(g.allocations) AS allocations, sum(g.allocated_bytes) AS allocated_bytes, f.function, f.file, f.line, m.path AS module,"
 		" f.module_offset\n"
 		"  FROM " SUMS " AS g JOIN heap AS h ON h.id = g.heap_id JOIN run AS r ON r.id = h.process_id\n"
-		"  LEFT JOIN older_place AS o ON o.heap_id = g.heap_id AND o.site_frame_id IS g.site_frame_id\n"
-		"  LEFT JOIN frame AS f ON f.id = g.site_frame_id LEFT JOIN module AS m ON m.id = f.module_id\n"
+		"%s  LEFT JOIN frame AS f ON f.id = g.site_frame_id LEFT JOIN module AS m ON m.id = f.module_id\n"
 		"  GROUP BY h.process_id, h.name, f.function, f.file, f.line, iif(f.function IS NULL, m.path, 0),"
-		" iif(f.function IS NULL, f.module_offset, 0))");
+		" iif(f.function IS NULL, f.module_offset, 0))",
+		has_older ? " - coalesce(sum(o.live_count), 0)" : "", has_older ? " - coalesce(sum(o.live_bytes), 0)" : "",
+		has_older ? "  LEFT JOIN older_place AS o ON o.heap_id = g.heap_id AND o.site_frame_id IS g.site_frame_id\n" : "");
 }
 
 /* To be freed with sqlite3_free(); NULL after saying why (*status is the exit status). */
@@ -191,9 +193,9 @@ static char *compose_end_tables(const struct tm_database *d, const struct tm_opt
 	sqlite3_str_appendall(sql, ",\n");
 	tm_sql_live_by(sql, d, "instant", &by_scope, "");
 	sqlite3_str_appendall(sql, ",\n");
-	put_older(sql, d);
+	bool has_older = put_older(sql, d);
 	sqlite3_str_appendf(sql, "%s,\n", end_tables);
-	put_end_sites(sql, o, !*status);
+	put_end_sites(sql, o, !*status, has_older);
 	char *tables = sqlite3_str_finish(sql);
 	*status = tables ? 0 : tm_fail("cannot read '%s': out of memory", d->path);
 	return tables;

@@ -133,8 +133,8 @@ _GONE = ()
 
 
 def _compiled():
-    """torch.compile() reads the program's code here, and finds a constant: what it compiles has neither scopes nor instants, as where nothing is recorded. Asked first,
-    and of nothing that changes, or it would have to compile again."""
+    """torch.compile() reads the program's code here, and finds a constant: what it compiles has neither scopes nor instants, as where nothing is
+    recorded. Asked of nothing that changes, or it would have to compile again."""
     asked = getattr(getattr(sys.modules["torch"], "compiler", None), "is_dynamo_compiling", None)
     return asked is not None and asked()
 
@@ -149,8 +149,6 @@ class _Scope:
         self.name, self.id, self.among, self.free, self.more = name, None, None, [True], []
 
     def __enter__(self):
-        if "torch" in sys.modules and _compiled():
-            return self
         if not _watched:
             if not _api:  # the interpreter ends, and has cleared this module: from here on nothing is a scope
                 return self
@@ -166,7 +164,7 @@ class _Scope:
         return self
 
     def __exit__(self, kind, _value, _traceback):
-        if not _api or "torch" in sys.modules and _compiled():
+        if not _api:
             return False
         one = self.innermost(kind) if self.more else self
         one.end(kind is not None and not issubclass(kind, GeneratorExit))
@@ -232,6 +230,11 @@ def scope(name):
     if not _watched and "asyncio.events" in sys.modules:
         _watch_asyncio()  # before something is entered, which may be traced then (torch.compile)
     return _Scope(_text(name))
+
+
+def _opened(name):
+    """For a call of what @profile decorates, which enters it at once."""
+    return _Nothing(name) if "torch" in sys.modules and _compiled() else _Scope(name)
 
 
 def _forked():
@@ -501,7 +504,7 @@ class _Proxy:
         object.__setattr__(self, "_tidemark_suspends", suspends)
 
     def __call__(self, *args, **kwargs):
-        with _Scope(self._tidemark_name):
+        with _opened(self._tidemark_name):
             result = self.__wrapped__(*args, **kwargs)
         return _followed(self._tidemark_name, result) if self._tidemark_suspends else result
 
@@ -637,7 +640,7 @@ def _wrapped(function, name):
     if not isinstance(function, types.FunctionType) or issubclass(type(function), _Proxy) or not isinstance(function.__globals__, dict):
         return _proxy(function, name, marked or _suspends(getattr(type(function), "__call__", None)))
 
-    opened, followed = _Scope, _followed
+    opened, followed = _opened, _followed
 
     def run(*args, **kwargs):
         with opened(name):
