@@ -142,7 +142,7 @@ deps: ## install what is missing, with apt: `make deps demo`, `make deps check`
 demo: all ## record a real program, import it, print the answers
 	@fixtures/demo.sh $(BUILD)
 
-check: all test-programs ## run the tests (under 10 minutes); ONLY=PATTERN runs some, CC=clang BUILD=build/clang tests what clang makes
+check: all test-programs $(BENCHES) ## run the tests (under 10 minutes); ONLY=PATTERN runs some, CC=clang BUILD=build/clang tests what clang makes
 	@python3 tests/run.py --build=$(BUILD) $(if $(ONLY),--only='$(ONLY)')
 
 check-long: all test-programs ## the same, with the tests that take long

@@ -13,6 +13,7 @@
 #include "../../recorder/collector/launch.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,7 +144,9 @@ static int capture(const char *path, char **arguments) {
 	if (!out) fail(path);
 	place_library();
 	open_session();
-	if (tm_launch_prepare(&launch, &c.session, arguments, error, sizeof error) != 0 || tm_launch_go(&launch) != 0) {
+	sigset_t no_signals;
+	sigemptyset(&no_signals);
+	if (tm_launch_prepare(&launch, &c.session, arguments, error, sizeof error) != 0 || tm_launch_go(&launch, &no_signals) != 0) {
 		fprintf(stderr, "replay_bench: cannot start '%s'\n", arguments[0]);
 		return 1;
 	}
