@@ -280,8 +280,8 @@ bool tm_mapped_path(uintptr_t address, char *to, size_t size) {
 }
 
 /* What the kernel was told to run is the loader where that is run by hand (ld.so PROGRAM): then no loader was mapped beside it.
- * Asked for once: a process that lives for a millisecond asks three times, and a forked child can no more tell where its parent's file has been removed or
- * lies outside of its root. */
+ * Found once: a process that lives for a millisecond asks three times, and a forked child could not find it where the file has been removed meanwhile, or lies
+ * outside of its root. */
 const char *tm_program_path(void) {
 	static TM_ROOMY char path[TM_PATH_MAX];
 	static _Atomic bool is_known;
@@ -289,6 +289,6 @@ const char *tm_program_path(void) {
 	if (atomic_load_explicit(&is_known, memory_order_acquire)) return path;
 	if (getauxval(AT_BASE) != 0 || !tm_mapped_path(getauxval(AT_PHDR), path, sizeof path))
 		tm_raw_readlink("/proc/self/exe", path, sizeof path);
-	atomic_store_explicit(&is_known, true, memory_order_release);
+	if (*path) atomic_store_explicit(&is_known, true, memory_order_release);
 	return path;
 }
