@@ -36,8 +36,9 @@ and other tasks see nothing of it, whatever contexts they share. This holds for 
 what @profile decorates. A task that begins eagerly (eager_task_factory) is a call of its creator until it is first suspended. In a
 generator without @profile a scope stays open over `yield`, and what the caller does until then counts in it.
 
-Compiled code. What torch.compile() compiles has no scopes and no instants of its own (PyTorch 2.1 and later): its memory belongs to the scope around the call. There
-`with tidemark.scope("name")` is to make its scope itself: torch.compile() does not follow one that was made outside.
+Compiled code. In what torch.compile() compiles (PyTorch 2.1 and later) scope(), step(), mark() and snapshot() do nothing: its memory belongs to the
+scope around the call. There `with tidemark.scope("name")` is to make its scope itself: torch.compile() does not follow one that was made outside.
+A function of @profile is compiled in parts while the program is recorded, which fullgraph=True refuses.
 
 Signals. An exception that a signal's handler raises (a timeout by signal.alarm()) just while a scope is being entered or left can leave it open:
 what its thread, or its task, does from then on counts in it. Nothing tells it from a scope that a suspended generator holds open.
@@ -230,11 +231,6 @@ def scope(name):
     if not _watched and "asyncio.events" in sys.modules:
         _watch_asyncio()  # before something is entered, which may be traced then (torch.compile)
     return _Scope(_text(name))
-
-
-def _opened(name):
-    """For a call of what @profile decorates, which enters it at once."""
-    return _Nothing(name) if "torch" in sys.modules and _compiled() else _Scope(name)
 
 
 def _forked():
@@ -504,7 +500,7 @@ class _Proxy:
         object.__setattr__(self, "_tidemark_suspends", suspends)
 
     def __call__(self, *args, **kwargs):
-        with _opened(self._tidemark_name):
+        with _Scope(self._tidemark_name):
             result = self.__wrapped__(*args, **kwargs)
         return _followed(self._tidemark_name, result) if self._tidemark_suspends else result
 
@@ -640,7 +636,7 @@ def _wrapped(function, name):
     if not isinstance(function, types.FunctionType) or issubclass(type(function), _Proxy) or not isinstance(function.__globals__, dict):
         return _proxy(function, name, marked or _suspends(getattr(type(function), "__call__", None)))
 
-    opened, followed = _opened, _followed
+    opened, followed = _Scope, _followed
 
     def run(*args, **kwargs):
         with opened(name):

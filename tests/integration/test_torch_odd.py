@@ -45,14 +45,9 @@ counts = []
 def backend(module, _inputs):
     counts.append(len(module.graph.nodes))
     return module.forward
-@tidemark.profile
-def double(x):
-    return x * 2
 def scoped(x):
     with tidemark.scope("whole"):
         return x.sin()
-def profiled(x):
-    return double(x.sin())
 def stepped(x):
     tidemark.step(1)
     return x.sin()
@@ -180,7 +175,7 @@ def whole(t, record, *functions):
             recording = t.record([python, script(t, WHOLE), *functions], "--names=none", "--stacks=off", env=env, status=0)
             t.equal(recording.text, bare.text, f"{python}: output and graphs when recorded")
             db = t.imported(recording)
-            t.equal(db.rows("SELECT name, count(*) FROM scope WHERE name IN ('around', 'eager', 'whole', 'double') GROUP BY 1 ORDER BY 1"),
+            t.equal(db.rows("SELECT name, count(*) FROM scope WHERE name IN ('around', 'eager', 'whole') GROUP BY 1 ORDER BY 1"),
                     [("around", calls), ("eager", 1), ("whole", 1)], f"{python}: scopes, of code that is not compiled")
             t.equal(db.rows("SELECT kind, count FROM loss"), [], f"{python}: losses")
 
@@ -192,7 +187,7 @@ def a_scope_in_compiled_code(t):
 
 @test
 def compiled_whole(t):
-    whole(t, True, "scoped", "profiled", "stepped", "marked")
+    whole(t, True, "scoped", "stepped", "marked")
 
 
 @test
