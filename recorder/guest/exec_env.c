@@ -13,6 +13,7 @@
 #include "../sanitizer.h"
 #include "injection.h"
 #include "process.h"
+#include "sandbox.h"
 
 #include <string.h>
 
@@ -80,7 +81,7 @@ static bool can_be_preloaded(void) {
 
 /* The command is the command still when it becomes another program. */
 static bool is_command(void) {
-	return (uint32_t)tm_raw_getpid() == tm_guest.shm->root_pid;
+	return tm_sandbox_pid() == tm_guest.shm->root_pid;
 }
 
 static void wish_for(struct tm_exec_env *plan, enum tm_exec_class target, bool by_itself, bool session_is_ours) {

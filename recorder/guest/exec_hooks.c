@@ -197,9 +197,11 @@ static int call_or_without(const struct call *c, char *const *environment) {
 static int call_with_environment(const struct call *c, enum tm_exec_class class) {
 	bool spawns = c->form == SPAWN || c->form == SPAWN_BY_PATH_VARIABLE;
 	struct tm_exec_env plan = tm_exec_env_plan(class, !spawns, c->environment);
-	struct room *room = plan.size_bytes ? take_room(TM_EXEC_ROOM_ENVIRONMENT, plan.size_bytes) : NULL;
+	struct room *room = NULL;
 	int result;
 
+	if (plan.size_bytes && tm_is_sandboxed()) room = take_room_without_calls(TM_EXEC_ROOM_ENVIRONMENT, plan.size_bytes);
+	else if (plan.size_bytes) room = take_room(TM_EXEC_ROOM_ENVIRONMENT, plan.size_bytes);
 	if (!room) return call_real(c, c->environment);
 	result = call_or_without(c, tm_exec_env_write(&plan, c->environment, room->memory));
 	give_back(room);
@@ -300,15 +302,7 @@ static const char *name_in_sandbox(const struct call *c) {
 }
 
 static int call_in_sandbox(const struct call *c) {
-	if (!tm_sandbox_kills_for_us()) return call_real(c, c->environment);
-	struct tm_exec_env plan = tm_exec_env_plan(TM_EXEC_FILTERED, false, c->environment);
-	struct room *room = plan.size_bytes ? take_room_without_calls(TM_EXEC_ROOM_ENVIRONMENT, plan.size_bytes) : NULL;
-	int result;
-
-	if (!room) return call_real(c, c->environment);
-	result = call_real(c, tm_exec_env_write(&plan, c->environment, room->memory));
-	give_back(room);
-	return result;
+	return tm_sandbox_kills_for_us() ? call_with_environment(c, TM_EXEC_FILTERED) : call_real(c, c->environment);
 }
 
 static int run_exec_in_sandbox(const struct call *c) {
