@@ -15,6 +15,7 @@
 #define EVENTS_PAYLOAD_MAX (8u << 20) /* then another EVENTS chunk begins */
 #define SEGMENT_EVENTS (1u << 18)
 #define COPIED_BYTES (1u << 20) /* are buffered */
+#define WAITING_MAX (1u << 20)  /* events */
 #define ATTEMPTS 100u /* to follow a directory that is moved again and again */
 
 struct tm_flight {
@@ -36,6 +37,11 @@ struct tm_flight {
 	uint64_t dropped_events; /* as the file says */
 };
 
+/* They are kept beside the window, each in about four bytes; with what is told of refusals it may be a few times that. */
+static size_t waiting_max(uint64_t limit_bytes) {
+	return limit_bytes / 32 < WAITING_MAX ? (size_t)(limit_bytes / 32) : WAITING_MAX;
+}
+
 struct tm_flight *tm_flight_new(struct tm_writer *w, uint64_t limit_bytes) {
 	struct stat info;
 	int fd = open(w->path, O_RDONLY | O_CLOEXEC);
@@ -50,7 +56,7 @@ struct tm_flight *tm_flight_new(struct tm_writer *w, uint64_t limit_bytes) {
 	f->limit_bytes = limit_bytes;
 	f->taken = TM_FILE_HEADER_BYTES;
 	f->fd = fd;
-	f->set = tm_flight_set_new();
+	f->set = tm_flight_set_new(waiting_max(limit_bytes));
 	f->decoder = tm_decoder_new();
 	f->encoder = tm_encoder_new();
 	if (tm_unpacker_init(&f->unpacker) == 0 && f->decoder && f->encoder) return f;
@@ -126,7 +132,7 @@ static int take_events(struct tm_flight *f, struct tm_cursor payload) {
 		tm_flight_set_add(f->set, process, (uint32_t)s.thread, s.events, s.count);
 	}
 	if (watermark_ns > f->watermark_ns) f->watermark_ns = watermark_ns;
-	tm_flight_set_advance(f->set, f->watermark_ns);
+	f->watermark_ns = tm_flight_set_advance(f->set, f->watermark_ns);
 	return payload.bad ? -1 : 0;
 }
 

@@ -81,6 +81,7 @@ struct tm_flight_set {
 	size_t thread_count, thread_capacity;
 	uint32_t *active; /* threads that have something waiting */
 	size_t active_count, active_capacity;
+	size_t waiting_count, waiting_max; /* events of all threads */
 	uint32_t *queue; /* of the merge: threads, the one with the earliest event on top */
 	size_t queue_count, queue_capacity;
 	struct tm_flight_scopes scopes;
@@ -387,6 +388,7 @@ void tm_flight_set_add(struct tm_flight_set *s, uint32_t process, uint32_t threa
 	t->waiting = tm_memory_grow(t->waiting, &t->capacity, t->count + n, sizeof t->waiting[0]);
 	memcpy(t->waiting + t->count, events, n * sizeof events[0]);
 	t->count += n;
+	s->waiting_count += n;
 }
 
 static bool earlier(const struct tm_flight_set *s, uint32_t a, uint32_t b) {
@@ -410,6 +412,7 @@ static void keep_rest(struct tm_flight_set *s) {
 	for (size_t i = 0; i < s->active_count; i++) {
 		struct thread *t = &s->threads[s->active[i]];
 		t->count -= t->at;
+		s->waiting_count -= t->at;
 		if (t->at && t->count) memmove(t->waiting, t->waiting + t->at, t->count * sizeof t->waiting[0]);
 		t->at = 0;
 		if (t->count) {
@@ -438,10 +441,27 @@ static void replay(struct tm_flight_set *s, uint64_t watermark_ns) {
 	keep_rest(s);
 }
 
-void tm_flight_set_advance(struct tm_flight_set *s, uint64_t watermark_ns) {
+/* Until when no thread that has something waiting lacks an event. */
+static uint64_t first_end_ns(const struct tm_flight_set *s) {
+	uint64_t first = UINT64_MAX;
+	for (size_t i = 0; i < s->active_count; i++) {
+		const struct thread *t = &s->threads[s->active[i]];
+		uint64_t next = next_ns(t), last = t->waiting[t->count - 1].time_ns, end = next > last ? next : last;
+		if (end < first) first = end;
+	}
+	return first;
+}
+
+uint64_t tm_flight_set_advance(struct tm_flight_set *s, uint64_t watermark_ns) {
+	if (watermark_ns < s->watermark_ns) watermark_ns = s->watermark_ns;
 	if (s->active_count) replay(s, watermark_ns);
+	while (s->waiting_count > s->waiting_max) {
+		watermark_ns = first_end_ns(s) + 1;
+		replay(s, watermark_ns);
+	}
 	if (s->watched) look_at_waiting(s, watermark_ns);
-	if (watermark_ns > s->watermark_ns) s->watermark_ns = watermark_ns;
+	s->watermark_ns = watermark_ns;
+	return watermark_ns;
 }
 
 bool tm_flight_set_waits(const struct tm_flight_set *s, uint32_t thread) {
@@ -588,8 +608,9 @@ void tm_flight_set_list(const struct tm_flight_set *s, struct tm_flight_list *li
 	if (list->count) qsort(list->events, list->count, sizeof list->events[0], by_thread_and_number);
 }
 
-struct tm_flight_set *tm_flight_set_new(void) {
+struct tm_flight_set *tm_flight_set_new(size_t waiting_max) {
 	struct tm_flight_set *s = tm_memory_new(1, sizeof *s);
+	s->waiting_max = waiting_max;
 	if (!tm_array_push(&s->blocks)) tm_memory_exhausted();
 	return s;
 }

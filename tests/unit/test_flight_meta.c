@@ -60,7 +60,7 @@ static void test_losses(struct tm_flight_meta *m, struct tm_flight_set *set) {
 
 int main(void) {
 	struct tm_flight_meta m = { 0 };
-	struct tm_flight_set *set = tm_flight_set_new();
+	struct tm_flight_set *set = tm_flight_set_new(SIZE_MAX);
 	test_notes(&m, set);
 	test_losses(&m, set);
 	tm_flight_meta_release(&m);

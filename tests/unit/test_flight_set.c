@@ -9,6 +9,8 @@
 
 #include <stdio.h>
 
+#define ANY SIZE_MAX /* number of events may wait */
+
 static struct tm_event event(uint8_t op, uint64_t ns, uint64_t addr, uint64_t size) {
 	return (struct tm_event){ .op = op, .time_ns = ns, .begin_ns = ns, .addr = addr, .size = size, .usable = TM_USABLE_UNKNOWN };
 }
@@ -66,7 +68,7 @@ static void stays(struct tm_flight_set *s, const char *wanted, int line) {
 #define STAYS(wanted) stays(s, wanted, __LINE__)
 
 static void test_blocks(void) {
-	struct tm_flight_set *s = tm_flight_set_new();
+	struct tm_flight_set *s = tm_flight_set_new(ANY);
 	alloc(s, 1, 10, 0x100, 5);
 	alloc(s, 2, 20, 0x200, 6);
 	alloc(s, 1, 30, 0x300, 7);
@@ -88,7 +90,7 @@ static void test_blocks(void) {
 
 /* Two threads, one address: the free and the new allocation come in any order within the skew of clocks, and a realloc's free even later. */
 static void test_handed_over(void) {
-	struct tm_flight_set *s = tm_flight_set_new();
+	struct tm_flight_set *s = tm_flight_set_new(ANY);
 	alloc(s, 1, 10, 0x100, 5);
 	alloc(s, 2, 99, 0x100, 6);
 	release(s, 1, 100, 0x100);
@@ -118,7 +120,7 @@ static void test_handed_over(void) {
 }
 
 static void test_mappings(void) {
-	struct tm_flight_set *s = tm_flight_set_new();
+	struct tm_flight_set *s = tm_flight_set_new(ANY);
 	map(s, TM_OP_MMAP, 10, 0x10000, 0x5000, 0, 0);
 	map(s, TM_OP_MUNMAP, 20, 0, 0, 0x11000, 0x1000);
 	map(s, TM_OP_MMAP_FILE, 30, 0x14000, 0x2000, 0, 0);
@@ -133,7 +135,7 @@ static void test_mappings(void) {
 
 /* What was asked for, of whole pages; what an mremap makes of a mapped file stays one. */
 static void test_pages(void) {
-	struct tm_flight_set *s = tm_flight_set_new();
+	struct tm_flight_set *s = tm_flight_set_new(ANY);
 	map(s, TM_OP_MMAP, 10, 0x10000, 0x5800, 0, 0);
 	map(s, TM_OP_MMAP, 20, 0x12000, 0x1001, 0, 0);
 	map(s, TM_OP_MREMAP, 30, 0x80000, 0x1000, 0x12000, 0);
@@ -147,7 +149,7 @@ static void test_pages(void) {
 
 /* While a call that unmaps is on its way back, another thread maps where it has made room. */
 static void test_mapped_meanwhile(void) {
-	struct tm_flight_set *s = tm_flight_set_new();
+	struct tm_flight_set *s = tm_flight_set_new(ANY);
 	struct tm_event unmap = event(TM_OP_MUNMAP, 120, 0, 0), moved = event(TM_OP_MREMAP, 220, 0x90000, 0x2000);
 	map(s, TM_OP_MMAP, 10, 0x10000, 0x4000, 0, 0);
 	unmap.begin_ns = 100;
@@ -166,7 +168,7 @@ static void test_mapped_meanwhile(void) {
 }
 
 static void test_scopes(void) {
-	struct tm_flight_set *s = tm_flight_set_new();
+	struct tm_flight_set *s = tm_flight_set_new(ANY);
 	scope(s, 1, TM_OP_SCOPE_PUSH, 10, 0, 0);
 	scope(s, 1, TM_OP_SCOPE_PUSH, 11, 0, 0);
 	alloc(s, 1, 12, 0x100, 5);
@@ -198,7 +200,7 @@ static void test_scopes(void) {
 
 /* Pushes apart: the end of one leaves the other open, which has an end of its own; what is not apart goes with it. */
 static void test_pushes_apart(void) {
-	struct tm_flight_set *s = tm_flight_set_new();
+	struct tm_flight_set *s = tm_flight_set_new(ANY);
 	scope(s, 1, TM_OP_SCOPE_PUSH, 10, 0, TM_PUSH_APART);
 	scope_in(s, 3, TM_OP_SCOPE_PUSH, 11, TM_PUSH_APART);
 	scope(s, 1, TM_OP_SCOPE_PUSH, 12, 0, 0);
@@ -215,7 +217,7 @@ static void test_pushes_apart(void) {
 
 /* A block whose frame is gone when another opens gets an end of its own; a push inside of it goes with it. */
 static void test_left_blocks(void) {
-	struct tm_flight_set *s = tm_flight_set_new();
+	struct tm_flight_set *s = tm_flight_set_new(ANY);
 	scope(s, 1, TM_OP_SCOPE_BLOCK, 10, 0x7000, 0x7f00);
 	scope(s, 1, TM_OP_SCOPE_PUSH, 11, 0, 0);
 	alloc(s, 1, 12, 0x100, 5);
@@ -234,7 +236,7 @@ static void test_left_blocks(void) {
 
 /* Frees that are stamped before the block that they end was handed over; a free of what was never seen ends nothing. */
 static void test_early_frees(void) {
-	struct tm_flight_set *s = tm_flight_set_new();
+	struct tm_flight_set *s = tm_flight_set_new(ANY);
 	release(s, 2, 1000, 0x100);
 	alloc(s, 1, 1300, 0x100, 5);
 	release(s, 2, 1400, 0x200);
@@ -283,7 +285,7 @@ static void test_early_frees(void) {
 /* A fork's child frees what it inherited; another of its threads is given the place at once, and keeps it. */
 static void test_inherited(void) {
 	for (unsigned inherits = 0; inherits < 2; inherits++) {
-		struct tm_flight_set *s = tm_flight_set_new();
+		struct tm_flight_set *s = tm_flight_set_new(ANY);
 		if (inherits) tm_flight_set_inherits(s, 1);
 		alloc(s, 2, 500, 0x900, 4);
 		release(s, 1, 1000, 0x100);
@@ -299,7 +301,7 @@ static void test_inherited(void) {
 
 /* Recording was off for a while: a reader has to know that still when nothing of that time is there any more. */
 static void test_stops(void) {
-	struct tm_flight_set *s = tm_flight_set_new();
+	struct tm_flight_set *s = tm_flight_set_new(ANY);
 	put(s, 1, event(TM_OP_START, 5, 0, 0), 0, 0);
 	for (uint64_t ns = 10; ns < 50; ns += 20) {
 		put(s, 1, event(TM_OP_STOP, ns, 0, 0), 0, 0);
@@ -316,7 +318,7 @@ static void test_stops(void) {
 /* An event that is missing shifts what follows for 0.1 ms and no longer, where it is known that one may be. */
 static void test_gaps(void) {
 	for (unsigned gaps = 0; gaps < 2; gaps++) {
-		struct tm_flight_set *s = tm_flight_set_new();
+		struct tm_flight_set *s = tm_flight_set_new(ANY);
 		if (gaps) tm_flight_set_has_gaps(s, 1);
 		alloc(s, 2, 100, 0x900, 4);
 		alloc(s, 1, 1000, 0x100, 5); /* its free was lost */
@@ -330,8 +332,32 @@ static void test_gaps(void) {
 	}
 }
 
+/* Thread 1 stands still in a realloc that began at 20000000: four events wait for it, and no more. When it goes on, what it freed is gone, and its new
+ * block is there; who got the old address meanwhile keeps it. */
+static void test_stands_still(void) {
+	struct tm_flight_set *s = tm_flight_set_new(4);
+	alloc(s, 1, 10000000, 0x500, 9);
+	alloc(s, 1, 11000000, 0x800, 3);
+	CHECK(tm_flight_set_advance(s, 15000000) == 15000000);
+	alloc(s, 2, 30000000, 0x100, 5);
+	alloc(s, 3, 40000000, 0x500, 6);
+	release(s, 2, 50000000, 0x100);
+	alloc(s, 3, 60000000, 0x300, 7);
+	CHECK(tm_flight_set_advance(s, 15000000) == 15000000 && tm_flight_set_waits(s, 2) && tm_flight_set_waits(s, 3));
+	STAYS("1 10000000 00 500 9, 1 11000000 00 800 3, 2 30000000 00 100 5, 2 50000000 20 0 0, 3 40000000 00 500 6, 3 60000000 00 300 7");
+	alloc(s, 2, 70000000, 0x400, 8);
+	CHECK(tm_flight_set_advance(s, 15000000) == 60000001 && tm_flight_set_waits(s, 2) && !tm_flight_set_waits(s, 3));
+	STAYS("1 11000000 00 800 3, 2 70000000 00 400 8, 3 40000000 00 500 6, 3 60000000 00 300 7");
+	move(s, 1, 20000000, 80000000, 0x500, 0x700, 10);
+	release(s, 1, 81000000, 0x800);
+	CHECK(tm_flight_set_advance(s, 90000000) == 90000000);
+	STAYS("1 80000000 02 700 10, 2 70000000 00 400 8, 3 40000000 00 500 6, 3 60000000 00 300 7");
+	tm_flight_set_free(s);
+}
+
 int main(void) {
 	test_blocks();
+	test_stands_still();
 	test_handed_over();
 	test_early_frees();
 	test_inherited();
