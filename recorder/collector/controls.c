@@ -46,7 +46,7 @@ static void take_info(const struct control *t) {
 		replace_text(&t->p->command, t);
 		t->p->command_bytes = t->text_bytes;
 	}
-	if (t->x == TM_INFO_ENV) tm_launcher_take(&t->p->launcher, t->text, t->text_bytes);
+	if (t->x == TM_INFO_ENV) tm_launcher_take(tm_process_launcher(t->p), t->text, t->text_bytes);
 }
 
 /* A look at the loader's list, while which other threads go on without, takes far less; but who looks may have to wait for a processor. */

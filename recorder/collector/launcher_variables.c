@@ -18,10 +18,6 @@ static const char *const job_names[] = { TM_JOB_VARIABLES, NULL };
 static const char *const step_names[] = { TM_STEP_VARIABLES, NULL };
 static const char *const of_step_names[] = { TM_OF_STEP_VARIABLES, NULL };
 
-void tm_launcher_init(struct tm_launcher *l) {
-	*l = (struct tm_launcher){ .rank = -1, .local_rank = -1, .world_size = -1, .torchrun = { -1, -1, -1, "" } };
-}
-
 /* The place of the name in the list, from 1; 0: not in it, or an earlier one has been seen. */
 static uint8_t better_place(const char *const *names, const char *name, size_t n, uint8_t now) {
 	for (uint8_t i = 0; names[i] && (!now || i + 1 < now); i++)
@@ -109,6 +105,6 @@ void tm_launcher_world(const struct tm_launcher *l, const struct tm_launcher *tr
 }
 
 void tm_launcher_of_environment(struct tm_launcher *l) {
-	tm_launcher_init(l);
+	*l = (struct tm_launcher)TM_LAUNCHER_NONE;
 	for (char **p = environ; p && *p; p++) tm_launcher_take(l, *p, strlen(*p));
 }

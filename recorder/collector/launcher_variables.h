@@ -24,8 +24,11 @@ struct tm_launcher {
 		char run[TM_WORLD_NAME_MAX];          /* "" it is none of its workers; "none": its word for each run that got no name */
 	} torchrun;                                   /* as it says; what it knows stands above, too */
 };
+#define TM_LAUNCHER_NONE \
+	{ \
+		.rank = -1, .local_rank = -1, .world_size = -1, .torchrun = { -1, -1, -1, "" } \
+	}
 
-void tm_launcher_init(struct tm_launcher *l);
 /* Takes "NAME=VALUE" into account, in whatever order they come; other names are ignored. */
 void tm_launcher_take(struct tm_launcher *l, const char *assignment, size_t n);
 /* The name of what its rank counts in, in `out`, at least TM_WORLD_TEXT_MAX bytes; "" unknown. `trace` has job and step. */

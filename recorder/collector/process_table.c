@@ -40,7 +40,6 @@ static struct tm_process *new_process(struct tm_collector *c, uint32_t pid, stru
 	p->system_pid = p->foreign ? 0 : pid;
 	p->same_pid = tm_id_map_get(&t->by_pid, pid);
 	p->modules.epoch = ++c->modules.last_epoch;
-	tm_launcher_init(&p->launcher);
 	tm_id_map_set(&t->by_pid, pid, p);
 	t->all = tm_memory_grow(t->all, &t->capacity, t->count + 1, sizeof t->all[0]);
 	t->all[t->count++] = p;
@@ -134,7 +133,7 @@ struct tm_process *tm_process_add_root(struct tm_collector *c, uint32_t pid, con
 	p->is_root = true;
 	p->root_class = class;
 	p->exe = copy_text(exe);
-	p->launcher = c->launcher;
+	*tm_process_launcher(p) = c->launcher;
 	for (size_t i = 0; command && command[i] && (i == 0 || c->options.keep_args); i++) {
 		size_t n = strlen(command[i]), at = i ? p->command_bytes + 1 : 0;
 		p->command = tm_memory_resize(p->command, at + n + 1, 1);
@@ -146,6 +145,13 @@ struct tm_process *tm_process_add_root(struct tm_collector *c, uint32_t pid, con
 	return p;
 }
 
+struct tm_launcher *tm_process_launcher(struct tm_process *p) {
+	if (p->launcher) return p->launcher;
+	p->launcher = tm_memory_new(1, sizeof *p->launcher);
+	*p->launcher = (struct tm_launcher)TM_LAUNCHER_NONE;
+	return p->launcher;
+}
+
 /* --- rows --- */
 
 static struct tm_text text_of(struct tm_group *g, const char *data, size_t n) {
@@ -153,7 +159,9 @@ static struct tm_text text_of(struct tm_group *g, const char *data, size_t n) {
 }
 
 static const struct tm_launcher *launcher_of(const struct tm_process *p) {
-	return p->number || p->is_root || !p->parent ? &p->launcher : &p->parent->launcher;
+	static const struct tm_launcher nothing = TM_LAUNCHER_NONE;
+	const struct tm_process *tells = p->number || p->is_root || !p->parent ? p : p->parent;
+	return tells->launcher ? tells->launcher : &nothing;
 }
 
 /* Whose command line is a process' own. A fork's child may have no descriptor left to read it by. */
@@ -277,7 +285,7 @@ static struct tm_process *replace(struct tm_collector *c, struct tm_process *p, 
 	image->flags = TM_PROCESS_EXECED;
 	image->is_root = p->is_root;
 	image->fork_seen = image->exec_seen = true;
-	image->launcher = p->launcher;
+	if (p->launcher) *tm_process_launcher(image) = *p->launcher;
 	image->foreign = p->foreign;
 	image->system_pid = p->system_pid;
 	know_by_system_pid(c, image);
@@ -559,7 +567,8 @@ struct tm_process *tm_process_attached(struct tm_collector *c, uint32_t number, 
 	p->number = number;
 	p->attach_ticks = ticks;
 	p->announcing = true;
-	tm_launcher_init(&p->launcher); /* it tells all that is in its environment, which may be another than that of what it was before */
+	free(p->launcher); /* it tells all that is in its environment, which may be another than that of what it was before */
+	p->launcher = NULL;
 	tm_id_map_set(&c->processes.by_number, number, p);
 	return p;
 }
@@ -858,6 +867,7 @@ void tm_processes_release(struct tm_process_table *t) {
 		if (p->pidfd >= 0) close(p->pidfd);
 		free(p->exe);
 		free(p->command);
+		free(p->launcher);
 		free(p->modules.ids);
 		tm_own_numbers_release(&p->own);
 		free(p);

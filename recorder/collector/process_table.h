@@ -59,7 +59,7 @@ struct tm_process {
 	uint64_t start_ticks, end_ticks, dead_ns;
 	char *exe, *command; /* owned; command's arguments are joined by NUL */
 	size_t command_bytes;
-	struct tm_launcher launcher;
+	struct tm_launcher *launcher; /* owned; NULL: it has told nothing of one */
 	struct tm_pending_exec exec;
 	struct tm_pending_exec
 		before; /* what the process ran before this image attached and after that which told of it: it says nothing itself */
@@ -125,6 +125,8 @@ struct tm_process *tm_process_attached(struct tm_collector *c, uint32_t number, 
  * pid means nothing to us, and perhaps another process. One whose pid we cannot find is never taken for dead before its parent's wait, or the
  * end of the recording, says so: its rings are in use. */
 void tm_process_is_seen_as(struct tm_collector *c, struct tm_process *p, uint32_t pid_in_proc, uint32_t pid_namespace);
+/* What it tells of its launcher. */
+struct tm_launcher *tm_process_launcher(struct tm_process *p);
 /* Its row is needed now. */
 void tm_process_need_row(struct tm_collector *c, struct tm_process *p);
 

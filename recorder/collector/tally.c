@@ -16,6 +16,9 @@
 #define SMALL_ENTRIES (256u << 10)
 #define SPARE_MAX 8u             /* rooms for items that are kept for the next thread that has some */
 #define SPARE_ITEMS (64u << 10) /* larger ones are given back */
+#define FIRST_ENTRIES 1024u     /* of a table */
+#define SPARE_TABLES \
+	16u /* of that size, for the next process: between what lasts, each would leave a hole that the next one does not fit in */
 
 struct entry { /* two of them in a cache line */
 	uint64_t addr, bytes; /* addr 0: empty */
@@ -91,6 +94,8 @@ struct tm_tally {
 		size_t capacity;
 	} spare[SPARE_MAX];
 	unsigned spare_count;
+	struct entry *spare_tables[SPARE_TABLES];
+	unsigned spare_table_count;
 	uint32_t *ended; /* processes whose last items may still wait */
 	size_t ended_count, ended_capacity;
 	size_t waiting;   /* items of all of them */
@@ -148,8 +153,16 @@ static inline struct entry *table_place(struct table *t, uint64_t addr) {
 	return e;
 }
 
-static void table_free(struct table *t) {
-	tm_memory_free_table(t->entries, t->mask + 1, sizeof t->entries[0]);
+static struct entry *first_entries(struct tm_tally *tally) {
+	if (!tally->spare_table_count) return tm_memory_new_table(FIRST_ENTRIES, sizeof(struct entry));
+	struct entry *entries = tally->spare_tables[--tally->spare_table_count];
+	return memset(entries, 0, FIRST_ENTRIES * sizeof entries[0]);
+}
+
+static void table_free(struct tm_tally *tally, struct table *t) {
+	bool spared = t->entries && t->mask == FIRST_ENTRIES - 1 && tally->spare_table_count < SPARE_TABLES;
+	if (spared) tally->spare_tables[tally->spare_table_count++] = t->entries;
+	else tm_memory_free_table(t->entries, t->mask + 1, sizeof t->entries[0]);
 	tm_memory_free_table(t->ahead, 2 * (t->mask + 1), sizeof t->entries[0]);
 	*t = (struct table){ 0 };
 }
@@ -173,10 +186,11 @@ static void table_look_ahead(struct table *t) {
 	if (t->look_at > full) t->look_at = full;
 }
 
-static void table_grow(struct table *t) {
-	struct table grown = { .entries = t->ahead, .mask = t->mask ? t->mask * 2 + 1 : 1023, .count = t->count };
+static void table_grow(struct tm_tally *tally, struct table *t) {
+	struct table grown = { .entries = t->ahead, .mask = t->mask ? t->mask * 2 + 1 : FIRST_ENTRIES - 1, .count = t->count };
 	size_t bytes = (grown.mask + 1) * sizeof grown.entries[0];
-	if (!grown.entries) grown.entries = tm_memory_new_table(grown.mask + 1, sizeof grown.entries[0]);
+	if (!t->mask) grown.entries = first_entries(tally);
+	else if (!grown.entries) grown.entries = tm_memory_new_table(grown.mask + 1, sizeof grown.entries[0]);
 	else if (t->ahead_bytes < bytes) tm_memory_fetch((uint8_t *)grown.entries + t->ahead_bytes, bytes - t->ahead_bytes);
 	for (size_t i = 0; t->entries && i <= t->mask; i++) {
 		const struct entry *old = &t->entries[i];
@@ -184,7 +198,7 @@ static void table_grow(struct table *t) {
 		*table_place(&grown, old->addr) = (struct entry){ old->addr, old->bytes, old->stamp & ~(uint64_t)1, old->number };
 	}
 	t->ahead = NULL;
-	table_free(t);
+	table_free(tally, t);
 	*t = grown;
 	table_look_ahead(t);
 }
@@ -243,28 +257,28 @@ static struct tm_tally_heap in_blocks(struct tm_tally_heap h, double sample_byte
 
 /* --- heaps and their blocks --- */
 
-static void forget_blocks(struct process *p) {
-	table_free(&p->blocks);
-	for (size_t i = 0; i < p->own_count; i++) table_free(&p->own[i].blocks);
+static void forget_blocks(struct tm_tally *t, struct process *p) {
+	table_free(t, &p->blocks);
+	for (size_t i = 0; i < p->own_count; i++) table_free(t, &p->own[i].blocks);
 	tm_disjoint_release(&p->ranges);
 }
 
-static void give_up(struct process *p) {
-	forget_blocks(p);
+static void give_up(struct tm_tally *t, struct process *p) {
+	forget_blocks(t, p);
 	p->result.given_up = true;
 }
 
 /* For another block, or ahead for later ones. False: they are too many. */
-static bool make_room(struct process *p, struct table *blocks) {
+static bool make_room(struct tm_tally *t, struct process *p, struct table *blocks) {
 	if (blocks->count < table_full_at(blocks)) {
 		table_look_ahead(blocks);
 		return true;
 	}
 	if (blocks->count >= TM_TALLY_BLOCKS_MAX && !p->watch_count) {
-		give_up(p);
+		give_up(t, p);
 		return false;
 	}
-	table_grow(blocks);
+	table_grow(t, blocks);
 	return true;
 }
 
@@ -343,8 +357,9 @@ static ALWAYS_INLINE uint64_t freed_at(struct process *p, struct place at, uint6
 	return given_back;
 }
 
-static ALWAYS_INLINE void allocated_at(struct process *p, struct place at, uint64_t addr, uint64_t bytes, uint64_t ns, uint64_t number) {
-	if (!addr || (at.blocks->count >= at.blocks->look_at && !make_room(p, at.blocks))) return;
+static ALWAYS_INLINE void allocated_at(struct tm_tally *t, struct process *p, struct place at, uint64_t addr, uint64_t bytes, uint64_t ns,
+				       uint64_t number) {
+	if (!addr || (at.blocks->count >= at.blocks->look_at && !make_room(t, p, at.blocks))) return;
 	struct entry *e = table_place(at.blocks, addr);
 	if (e->addr) { /* its free was lost, or is in a realloc that has not ended */
 		struct worth w = worth_of(e->bytes, at.sample_bytes);
@@ -366,8 +381,9 @@ static NOINLINE uint64_t own_block_freed(struct process *p, uint32_t heap, uint6
 	return freed_at(p, place_of(p, heap), addr, begin_ns, segment);
 }
 
-static NOINLINE void own_block_allocated(struct process *p, uint32_t heap, uint64_t addr, uint64_t size, uint64_t ns, uint64_t number) {
-	allocated_at(p, place_of(p, heap), addr, size, ns, number);
+static NOINLINE void own_block_allocated(struct tm_tally *t, struct process *p, uint32_t heap, uint64_t addr, uint64_t size, uint64_t ns,
+					 uint64_t number) {
+	allocated_at(t, p, place_of(p, heap), addr, size, ns, number);
 }
 
 static ALWAYS_INLINE uint64_t block_freed(const struct tm_tally *t, struct process *p, uint32_t heap, uint64_t addr, uint64_t begin_ns,
@@ -376,10 +392,10 @@ static ALWAYS_INLINE uint64_t block_freed(const struct tm_tally *t, struct proce
 	return freed_at(p, place_of_malloc(t, p), addr, begin_ns, segment);
 }
 
-static ALWAYS_INLINE void block_allocated(const struct tm_tally *t, struct process *p, uint32_t heap, uint64_t addr, uint64_t size,
-					  uint64_t ns, uint64_t number) {
-	if (heap) own_block_allocated(p, heap, addr, size, ns, number);
-	else allocated_at(p, place_of_malloc(t, p), addr, size, ns, number);
+static ALWAYS_INLINE void block_allocated(struct tm_tally *t, struct process *p, uint32_t heap, uint64_t addr, uint64_t size, uint64_t ns,
+					  uint64_t number) {
+	if (heap) own_block_allocated(t, p, heap, addr, size, ns, number);
+	else allocated_at(t, p, place_of_malloc(t, p), addr, size, ns, number);
 }
 
 /* What the free of a block will be told, before its turn comes: of an allocation whose turn has come. */
@@ -483,7 +499,7 @@ static inline bool is_half(const struct item *i) {
 }
 
 /* Behind a half lies the other one. */
-static inline void replay(const struct tm_tally *t, struct process *p, struct item *i) {
+static inline void replay(struct tm_tally *t, struct process *p, struct item *i) {
 	bool is_file;
 	switch (i->step) {
 	case STEP_ALLOCATED: block_allocated(t, p, i->heap, i->addr, i->size, i->ns, i->number); break;
@@ -770,7 +786,7 @@ static void forget_ended(struct tm_tally *t) {
 			t->ended[kept++] = t->ended[i];
 			continue;
 		}
-		forget_blocks(p);
+		forget_blocks(t, p);
 		p->ended = true;
 	}
 	t->ended_count = kept;
@@ -810,7 +826,7 @@ struct tm_tally *tm_tally_new(uint64_t sample_bytes) {
 
 void tm_tally_free(struct tm_tally *t) {
 	for (size_t i = 0; i < t->process_count; i++) {
-		forget_blocks(&t->processes[i]);
+		forget_blocks(t, &t->processes[i]);
 		free(t->processes[i].own);
 		free(t->processes[i].watches);
 	}
@@ -818,6 +834,7 @@ void tm_tally_free(struct tm_tally *t) {
 	for (size_t i = 0; i < t->source_count; i++) free(t->sources[i].items);
 	free(t->sources);
 	while (t->spare_count) free(t->spare[--t->spare_count].items);
+	while (t->spare_table_count) tm_memory_free_table(t->spare_tables[--t->spare_table_count], FIRST_ENTRIES, sizeof(struct entry));
 	free(t->ended);
 	free(t->active);
 	free(t->heap);
