@@ -16,7 +16,7 @@
 #define SMALL_ENTRIES (256u << 10)
 #define SPARE_MAX 8u             /* rooms for items that are kept for the next thread that has some */
 #define SPARE_ITEMS (64u << 10) /* larger ones are given back */
-#define FIRST_ENTRIES 1024u     /* of a table */
+#define FIRST_ENTRIES 64u       /* of a table: most processes of a build have little */
 #define SPARE_TABLES \
 	16u /* of that size, for the next process: between what lasts, each would leave a hole that the next one does not fit in */
 
