@@ -204,17 +204,11 @@ void tm_flight_meta_names(struct tm_flight_meta *m, uint64_t thread, uint64_t un
 
 /* --- forgetting --- */
 
-static bool process_waits(const struct tm_flight_meta *m, const struct tm_flight_set *set, uint32_t process) {
-	for (uint32_t i = 0; i < m->thread_count; i++)
-		if (m->threads[i].process == process && tm_flight_set_waits(set, i)) return true;
-	return false;
-}
-
 void tm_flight_meta_forget(struct tm_flight_meta *m, struct tm_flight_set *set, uint64_t watermark_ns) {
 	size_t kept = 0;
 	for (size_t i = 0; i < m->ended_count; i++) {
 		struct tm_flight_ended e = m->ended[i];
-		if (e.ns + SETTLED_NS > watermark_ns || process_waits(m, set, e.process)) {
+		if (e.ns + SETTLED_NS > watermark_ns || tm_flight_set_process_waits(set, e.process)) {
 			m->ended[kept++] = e;
 			continue;
 		}

@@ -468,6 +468,12 @@ bool tm_flight_set_waits(const struct tm_flight_set *s, uint32_t thread) {
 	return thread < s->thread_count && s->threads[thread].count != 0;
 }
 
+bool tm_flight_set_process_waits(const struct tm_flight_set *s, uint32_t process) {
+	for (size_t i = 0; i < s->active_count; i++)
+		if (s->threads[s->active[i]].process == process) return true;
+	return false;
+}
+
 /* --- ends --- */
 
 void tm_flight_set_end_thread(struct tm_flight_set *s, uint32_t thread) {

@@ -46,6 +46,8 @@ void tm_flight_set_end_thread(struct tm_flight_set *s, uint32_t thread);
 void tm_flight_set_end_process(struct tm_flight_set *s, uint32_t process);
 /* True while events of the thread wait for the watermark. */
 bool tm_flight_set_waits(const struct tm_flight_set *s, uint32_t thread);
+/* The same of any thread of the process. */
+bool tm_flight_set_process_waits(const struct tm_flight_set *s, uint32_t process);
 /* Everything that stays, sorted. The list is the caller's, and is used again. */
 void tm_flight_set_list(const struct tm_flight_set *s, struct tm_flight_list *list);
 
