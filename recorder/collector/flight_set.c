@@ -82,6 +82,7 @@ struct tm_flight_set {
 	uint32_t *active; /* threads that have something waiting */
 	size_t active_count, active_capacity;
 	size_t waiting_count, waiting_max; /* events of all threads */
+	uint64_t earliest_ns;              /* of them */
 	uint32_t *queue; /* of the merge: threads, the one with the earliest event on top */
 	size_t queue_count, queue_capacity;
 	struct tm_flight_scopes scopes;
@@ -389,6 +390,7 @@ void tm_flight_set_add(struct tm_flight_set *s, uint32_t process, uint32_t threa
 	memcpy(t->waiting + t->count, events, n * sizeof events[0]);
 	t->count += n;
 	s->waiting_count += n;
+	if (next_ns(t) < s->earliest_ns) s->earliest_ns = next_ns(t);
 }
 
 static bool earlier(const struct tm_flight_set *s, uint32_t a, uint32_t b) {
@@ -426,39 +428,38 @@ static void keep_rest(struct tm_flight_set *s) {
 	s->active_count = active;
 }
 
-static void replay(struct tm_flight_set *s, uint64_t watermark_ns) {
+/* Up to the watermark, and where too many are left then on to half of what may wait: who stands still for long does not cost a look at every thread for each
+ * chunk. Returns until when everything is replayed. */
+static uint64_t replay(struct tm_flight_set *s, uint64_t watermark_ns) {
+	size_t left = s->waiting_count;
+	bool too_many = false;
 	s->queue = tm_memory_grow(s->queue, &s->queue_capacity, s->active_count, sizeof s->queue[0]);
 	memcpy(s->queue, s->active, s->active_count * sizeof s->queue[0]);
 	s->queue_count = s->active_count;
 	for (size_t i = s->queue_count / 2; i-- > 0;) sift_down(s, i);
-	while (s->queue_count && next_ns(&s->threads[s->queue[0]]) < watermark_ns) {
+	while (s->queue_count) {
 		uint32_t id = s->queue[0];
 		struct thread *t = &s->threads[id];
-		if (play(s, t, id)) t->at++;
+		if (next_ns(t) >= watermark_ns) {
+			too_many = too_many || left > s->waiting_max;
+			if (!too_many || left <= s->waiting_max / 2) break;
+			watermark_ns = next_ns(t) + 1;
+		}
+		if (play(s, t, id)) {
+			t->at++;
+			left--;
+		}
 		if (t->at == t->count) s->queue[0] = s->queue[--s->queue_count];
 		if (s->queue_count) sift_down(s, 0);
 	}
+	s->earliest_ns = s->queue_count ? next_ns(&s->threads[s->queue[0]]) : UINT64_MAX;
 	keep_rest(s);
-}
-
-/* Until when no thread that has something waiting lacks an event. */
-static uint64_t first_end_ns(const struct tm_flight_set *s) {
-	uint64_t first = UINT64_MAX;
-	for (size_t i = 0; i < s->active_count; i++) {
-		const struct thread *t = &s->threads[s->active[i]];
-		uint64_t next = next_ns(t), last = t->waiting[t->count - 1].time_ns, end = next > last ? next : last;
-		if (end < first) first = end;
-	}
-	return first;
+	return watermark_ns;
 }
 
 uint64_t tm_flight_set_advance(struct tm_flight_set *s, uint64_t watermark_ns) {
 	if (watermark_ns < s->watermark_ns) watermark_ns = s->watermark_ns;
-	if (s->active_count) replay(s, watermark_ns);
-	while (s->waiting_count > s->waiting_max) {
-		watermark_ns = first_end_ns(s) + 1;
-		replay(s, watermark_ns);
-	}
+	if (s->earliest_ns < watermark_ns || s->waiting_count > s->waiting_max) watermark_ns = replay(s, watermark_ns);
 	if (s->watched) look_at_waiting(s, watermark_ns);
 	s->watermark_ns = watermark_ns;
 	return watermark_ns;
@@ -617,6 +618,7 @@ void tm_flight_set_list(const struct tm_flight_set *s, struct tm_flight_list *li
 struct tm_flight_set *tm_flight_set_new(size_t waiting_max) {
 	struct tm_flight_set *s = tm_memory_new(1, sizeof *s);
 	s->waiting_max = waiting_max;
+	s->earliest_ns = UINT64_MAX;
 	if (!tm_array_push(&s->blocks)) tm_memory_exhausted();
 	return s;
 }
