@@ -83,6 +83,7 @@ struct tm_collector {
 	uint64_t *block; /* a copy of what is being read from a ring */
 	size_t block_words;
 	uint64_t watermark_ticks; /* every event before it is in a group already */
+	uint64_t patient_ticks;   /* the same for figures, which do not wait for ever: see patience.h */
 	uint64_t events, lost_events, lost_records, marks;
 	uint32_t unrecorded; /* programs of which a note says that they could not be */
 	bool is_bypassed;    /* one says that some allocations do not come by us */

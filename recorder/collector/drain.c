@@ -13,6 +13,7 @@
 #include "gpu_records.h"
 #include "heap_table.h"
 #include "memory.h"
+#include "patience.h"
 #include "ring_order.h"
 #include "ring_stack.h"
 #include "thread_table.h"
@@ -655,7 +656,8 @@ static void advance(struct tm_collector *c, uint64_t now_ticks, uint32_t used) {
 	uint64_t watermark = watermark_without(c, NULL, now_ticks, used);
 	if (watermark > c->watermark_ticks) c->watermark_ticks = watermark;
 	tm_columns_settle(c);
-	tm_tally_advance(c->tally, tm_time_map_ns(&c->timebase.map, c->watermark_ticks));
+	c->patient_ticks = tm_patient_ticks(c, now_ticks, used);
+	tm_tally_advance(c->tally, tm_time_map_ns(&c->timebase.map, c->patient_ticks));
 }
 
 /* Reads a block of the first ring in the order, which finds its new place there, or leaves it where nothing more is to be read in this pass. */

@@ -3,6 +3,7 @@
 
 #include "collector.h"
 #include "drain.h"
+#include "patience.h"
 
 #include <string.h>
 
@@ -39,6 +40,7 @@ static bool is_whole(struct tm_collector *c, const struct tm_process *p) {
 	for (uint32_t i = 0; i < c->session.ring_count; i++) {
 		const struct tm_ring_view *r = &c->rings[i];
 		if (!r->claimed || r->process != p) continue;
+		if (tm_stands_still(r, tm_monotonic_ns())) return false;
 		const struct tm_ring *ring = tm_session_ring(&c->session, i);
 		if (atomic_load(&ring->lost_events) || atomic_load(&ring->nested_lost)) return false;
 	}
@@ -74,7 +76,7 @@ static int next_question(const struct tm_collector *c) {
 	int next = -1;
 	for (unsigned i = 0; i < TM_STATS_SLOTS; i++) {
 		const struct tm_question *q = &c->questions[i];
-		if (!q->process || (q->ticks >= c->watermark_ticks && !c->finishing)) continue;
+		if (!q->process || (q->ticks >= c->patient_ticks && !c->finishing)) continue;
 		if (next < 0 || q->ticks < c->questions[next].ticks) next = (int)i;
 	}
 	return next;

@@ -43,6 +43,51 @@ def crossed_twice_with_hysteresis(t):
     t.check("4.2 MiB" in t.ask("snapshot", db.path, "--at", "mark:alert: live( malloc ) < 4.5MB", status=0).text, "snapshot at the alert")
 
 
+STANDS_STILL = """#define _GNU_SOURCE
+#include "tidemark.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+static void sleeps(int s) { (void)s; for (;;) pause(); }
+static void *run(void *n) {
+	void *volatile p = malloc(1 << 26);
+	for (long i = 0;; i++) p = realloc(p, (1 << 26) + (i & 1 ? 0 : 1 << 27)); /* by mremap, at whose end the signal comes */
+	return n;
+}
+int main(int count, char **arguments) {
+	struct tidemark_stats first, second;
+	pthread_t thread;
+	signal(SIGUSR1, sleeps);
+	for (int i = 0; i < 6; i++) { pthread_create(&thread, NULL, run, NULL); usleep(20000); pthread_kill(thread, SIGUSR1); }
+	usleep(100000);
+	char memory[300];
+	tidemark_heap pool = tidemark_heap_create("pool", 0);
+	tidemark_heap_alloc(pool, memory, 300);
+	int a = tidemark_stats("pool", &first);
+	if (mmap(NULL, 60000000, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED) return 1;
+	int b = tidemark_stats("mmap", &second);
+	for (int i = 0; i < 1500 && access(arguments[1], F_OK); i++) usleep(10000);
+	printf("%d %lu %d %d %lu %d\\n", a, (unsigned long)first.live_bytes, first.exact, b, (unsigned long)second.live_bytes, !access(arguments[1], F_OK));
+	fflush(stdout);
+	_exit(count - 2);
+}
+"""
+
+
+@test
+def of_others_while_a_thread_stands_still(t):
+    """Threads that a handler keeps in the middle of a realloc for ever hold up neither what others ask nor their alerts, of which a copy is there while they run."""
+    with open(t.path("still.c"), "w", encoding="ascii") as file:
+        file.write(STANDS_STILL)
+    done = t.record([t.program(t.path("still.c")), t.path("still.dump1.tmk")], "--alert=live(mmap) >= 50MB", "--max-size=4MiB,ring", output=t.path("still.tmk"))
+    t.equal(done.text, "0 300 0 0 60000000 1\n", "answers, which are no exact ones, and the copy")
+    t.equal(alerts(t.imported(t.path("still.dump1.tmk"))), [("live(mmap) >= 50MB", 60000000)], "alerts of the copy")
+    t.equal(alerts(t.imported(done)), [("live(mmap) >= 50MB", 60000000)], "alerts")
+
+
 @test
 def what_moves_is_not_gone_meanwhile(t):
     """A block and a mapping that grow while the level is above the threshold cross nothing; mapped files are no part of a process' level."""
