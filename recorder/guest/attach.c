@@ -283,6 +283,17 @@ bool tm_ring_claim(struct tm_thread *t) {
 	return true;
 }
 
+bool tm_ring_is_coming(void) {
+	struct tm_shm *shm = tm_guest.shm;
+	bool is_coming = false;
+	for (uint32_t i = 0; i < shm->ring_count; i++) {
+		uint32_t state = atomic_load(&ring_at(shm, i)->state);
+		if (state == TM_RING_FREE) return false;
+		is_coming |= state == TM_RING_CLOSED;
+	}
+	return is_coming;
+}
+
 void tm_ring_let_go(struct tm_thread *t) {
 	static struct tm_ring nobodys;
 	t->ring = &nobodys;

@@ -17,7 +17,8 @@ bool tm_session_opens(
 bool tm_is_to_start(void); /* hook.c: nothing has begun in this process yet, not even to find out whether it is recorded */
 void tm_go_quiet(void); /* nothing is recorded in this process from now on */
 
-bool tm_ring_claim(struct tm_thread *t);  /* a ring for a thread that has none; false: none is free */
+bool tm_ring_claim(struct tm_thread *t);  /* a ring for a thread that has none; false: none is free, or could be had */
+bool tm_ring_is_coming(void);             /* none is free, and one will be, once the collector has read what its thread has left */
 void tm_ring_let_go(struct tm_thread *t); /* it is another process's; what is still written goes nowhere */
 void tm_ring_close(struct tm_thread *t);  /* its thread has ended; the collector frees it once it is read */
 

@@ -21,6 +21,8 @@ void tm_emit_refusal(struct tm_thread *t, const struct tm_refusal *r, const void
 /* One of the program's: malloc_hooks.c, map_hooks.c. */
 void tm_emit_own_refusal(struct tm_thread *t, enum tm_op op, size_t size, const void *frame);
 
+bool tm_find_ring(
+	struct tm_thread *t);     /* ring_room.c: for a thread that has none, after a wait perhaps; false: none is to be had, or in time */
 void tm_ring_for_attention(void); /* ring_room.c: for what the collector should see at once */
 /* The same: a handler left a hook by a jump, perhaps while the ring's place was being changed. */
 void tm_ring_after_jump(struct tm_thread *t);

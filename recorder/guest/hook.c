@@ -217,7 +217,7 @@ TM_COLD static struct tm_thread *start_thread(void) {
 	bool stale = t != NULL; /* copied from the parent by fork: memory of ours now, but its ring is the parent's */
 	if (!t && !tm_is_sandboxed()) t = make_thread();
 	if (t) start_thread_state(t);
-	if (!t || tm_is_sandboxed() || !tm_ring_claim(t)) {
+	if (!t || tm_is_sandboxed() || !tm_find_ring(t)) {
 		if (!tm_tls.saying) atomic_fetch_add(&tm_guest.shm->unringed_events, 1);
 		tm_sample_lost();
 		if (t && !stale) free_thread(t);

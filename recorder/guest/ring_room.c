@@ -59,34 +59,64 @@ static bool look_for_room(struct tm_thread *t, uint64_t bytes) {
 	return true;
 }
 
-/* Sleeps until the collector has read something. false: it does not read any more, or nobody is to wait. */
-TM_COLD static bool wait_for_room(struct tm_thread *t, uint64_t bytes) {
+struct wait {
+	uint64_t heartbeat, since; /* as it was seen last, and first */
+};
+
+static struct wait begin_wait(void) {
+	return (struct wait){ atomic_load(&tm_guest.shm->heartbeat), tm_clock_ns(CLOCK_MONOTONIC) };
+}
+
+/* false: the collector does not read any more, or nobody is to wait. */
+static bool may_wait_on(struct wait *w) {
 	struct tm_shm *shm = tm_guest.shm;
+	if (atomic_load(&shm->state) == TM_SHM_CLOSED) {
+		tm_go_quiet();
+		return false;
+	}
+	if (shm->on_full == TM_ON_FULL_DROP) return false;
+	if (is_stalled()) return false;
+	uint64_t beat = atomic_load(&shm->heartbeat), now = tm_clock_ns(CLOCK_MONOTONIC);
+	if (beat != w->heartbeat) {
+		*w = (struct wait){ beat, now };
+	} else if (now - w->since > STALL_LIMIT_NS) {
+		atomic_store(&stalled_heartbeat, beat + 1);
+		return false;
+	}
+	return true;
+}
+
+/* Until it is woken, or for a while. */
+static void sleep_on(struct wait *w, _Atomic uint32_t *waiting) {
 	struct timespec slice = { 0, WAIT_SLICE_NS };
-	uint64_t heartbeat = atomic_load(&shm->heartbeat), since = tm_clock_ns(CLOCK_MONOTONIC);
+	uint64_t before = tm_clock_ns(CLOCK_MONOTONIC);
+	if (!tm_is_sandboxed()) tm_syscall(SYS_futex, (long)waiting, FUTEX_WAIT, 1, (long)&slice, 0, 0);
+	if (tm_clock_ns(CLOCK_MONOTONIC) - before > STOPPED_NS) w->since = tm_clock_ns(CLOCK_MONOTONIC);
+}
+
+/* Sleeps until the collector has read something. false: in vain. */
+TM_COLD static bool wait_for_room(struct tm_thread *t, uint64_t bytes) {
+	struct wait w = begin_wait();
 	if (bytes > t->mask + 1) return false;
 	while (!look_for_room(t, bytes)) {
-		if (atomic_load(&shm->state) == TM_SHM_CLOSED) {
-			tm_go_quiet();
-			return false;
-		}
-		if (shm->on_full == TM_ON_FULL_DROP) return false;
-		if (is_stalled()) return false;
-		uint64_t beat = atomic_load(&shm->heartbeat);
-		if (beat != heartbeat) {
-			heartbeat = beat;
-			since = tm_clock_ns(CLOCK_MONOTONIC);
-		} else if (tm_clock_ns(CLOCK_MONOTONIC) - since > STALL_LIMIT_NS) {
-			atomic_store(&stalled_heartbeat, beat + 1);
-			return false;
-		}
+		if (!may_wait_on(&w)) return false;
 		atomic_store(&t->ring->waiting, 1);
 		if (look_for_room(t, bytes)) break;
-		uint64_t before = tm_clock_ns(CLOCK_MONOTONIC);
-		if (!tm_is_sandboxed()) tm_syscall(SYS_futex, (long)&t->ring->waiting, FUTEX_WAIT, 1, (long)&slice, 0, 0);
-		if (tm_clock_ns(CLOCK_MONOTONIC) - before > STOPPED_NS) since = tm_clock_ns(CLOCK_MONOTONIC);
+		sleep_on(&w, &t->ring->waiting);
 	}
 	atomic_store(&t->ring->waiting, 0);
+	return true;
+}
+
+/* The rings of threads that have ended are free again once they are read: who begins meanwhile and finds none waits like who finds its own full. */
+TM_COLD bool tm_find_ring(struct tm_thread *t) {
+	struct wait w = begin_wait();
+	_Atomic uint32_t nobody = 1;
+	while (!tm_ring_claim(t)) {
+		if (!tm_ring_is_coming() || !may_wait_on(&w)) return false;
+		ring_the_bell();
+		sleep_on(&w, &nobody);
+	}
 	return true;
 }
 

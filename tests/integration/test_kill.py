@@ -433,6 +433,34 @@ def signals_while_nobody_takes_the_trace(t):
     os.close(reader)
 
 
+BRIEF_THREADS = """
+#include <pthread.h>
+#include <stdlib.h>
+static void *brief(void *a) { void *volatile p = malloc(100); free(p); return a; }
+int main(void) {
+	pthread_t thread;
+	for (int i = 0; i < 80000; i++) if (pthread_create(&thread, NULL, brief, NULL) || pthread_join(thread, NULL)) return 1;
+	return 0;
+}
+"""
+
+
+@test
+def brief_threads_while_nobody_takes_the_trace(t):
+    """More than there are buffers for end while a pipe's reader pauses: who begins waits like who finds its own buffer full, and nothing is lost."""
+    os.mkfifo(t.path("pipe"))
+    with open(t.path("brief.c"), "w", encoding="ascii") as file:
+        file.write(BRIEF_THREADS)
+    program = t.program(t.path("brief.c"), "-pthread")
+    reader = subprocess.Popen(["sh", "-c", "exec 3< pipe; dd bs=4096 count=20 <&3 2> dd.log; sleep 3; cat <&3"], cwd=t.dir, stdout=open(t.path("whole.tmk"), "wb"))
+    done = t.run([t.recorder, "--force", "-o", t.path("pipe"), "--", program], status=0, timeout=100)
+    t.equal(reader.wait(60), 0, "the reader's status")
+    t.check("lost         nothing" in done.errors, done.errors)
+    db = t.imported(t.path("whole.tmk"))
+    t.equal(db.value("select count(*) from allocation where size_bytes = 100 and free_ns is not null"), 80000, "their blocks")
+    t.equal(db.rows("select kind from loss"), [], "losses")
+
+
 IDLE = """
 #include <string.h>
 #include <stdlib.h>
