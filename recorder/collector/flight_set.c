@@ -478,7 +478,7 @@ bool tm_flight_set_process_waits(const struct tm_flight_set *s, uint32_t process
 /* --- ends --- */
 
 void tm_flight_set_end_thread(struct tm_flight_set *s, uint32_t thread) {
-	if (!tm_flight_set_waits(s, thread)) tm_flight_scopes_end_thread(&s->scopes, thread, false);
+	if (!tm_flight_set_waits(s, thread)) tm_flight_scopes_end_thread(&s->scopes, thread);
 }
 
 static void unwatch(struct tm_flight_set *s, const struct heap *h) {
@@ -522,8 +522,7 @@ void tm_flight_set_end_process(struct tm_flight_set *s, uint32_t process) {
 		release_heaps(s, p);
 		*p = (struct process){ .thread_count = p->thread_count, .inherits = p->inherits };
 	}
-	for (uint32_t i = 0; i < s->scopes.thread_count; i++)
-		if (s->scopes.threads[i].process == process) tm_flight_scopes_end_thread(&s->scopes, i, true);
+	tm_flight_scopes_end_process(&s->scopes, process);
 }
 
 /* --- what stays --- */

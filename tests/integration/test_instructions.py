@@ -462,6 +462,16 @@ def import_of_pushes_of_many_categories(t):
     grows_evenly(t, "categories", in_turn, 500)
 
 
+@test
+def scopes_in_a_bounded_file(t):
+    """Of those that nobody ends, and of threads and processes that have had one, none is passed again for each that follows."""
+    for story in ("ranges", "blocks_inside", "categories", "threads", "processes"):
+        def played(n, story=story):
+            return instructions_of(t.run(counted(os.path.join(t.build, "tests/integration/flight_scopes"), story, str(n)), status=0))
+
+        grows_evenly(t, story, played, 1000)
+
+
 def recursion(t, n):
     """The file of a trace in which something is live at each depth of one function, down to n."""
     trace = Trace()

@@ -213,6 +213,38 @@ static void test_pushes_apart(void) {
 	tm_flight_set_advance(s, 100);
 	STAYS("1 10 d0 0 0, 1 11 d0 0 0, 1 12 d0 0 0, 1 13 00 100 5, 1 14 d3 0 0, 1 15 d3 0 0, 1 16 00 200 6, 1 17 d3 0 0, 1 18 00 300 7");
 	tm_flight_set_free(s);
+	s = tm_flight_set_new(ANY);
+	scope(s, 1, TM_OP_SCOPE_PUSH, 10, 0, TM_PUSH_APART);
+	scope_in(s, 3, TM_OP_SCOPE_PUSH, 11, 0);
+	scope_in(s, 3, TM_OP_SCOPE_PUSH, 12, TM_PUSH_APART);
+	scope(s, 1, TM_OP_SCOPE_END, 13, 0, 0); /* takes one of category 3 with it that is not the innermost */
+	alloc(s, 1, 14, 0x100, 5);
+	scope_in(s, 3, TM_OP_SCOPE_END, 15, 0);
+	scope_in(s, 3, TM_OP_SCOPE_END, 16, 0);
+	alloc(s, 1, 17, 0x200, 6);
+	tm_flight_set_advance(s, 100);
+	STAYS("1 10 d0 0 0, 1 11 d0 0 0, 1 12 d0 0 0, 1 13 d3 0 0, 1 14 00 100 5, 1 15 d3 0 0, 1 17 00 200 6");
+	tm_flight_set_free(s);
+}
+
+/* Many ranges at once, of two processes with the same keys, which end in the order in which they began. */
+static void test_many_ranges(void) {
+	struct tm_flight_set *s = tm_flight_set_new(ANY);
+	for (uint64_t i = 0; i < 1000; i++) {
+		for (uint32_t process = 1; process < 3; process++) {
+			struct tm_event e = event(TM_OP_SCOPE_RANGE, 1000 + 10 * i + process, 1 + i, 0);
+			tm_flight_set_add(s, process, process, &e, 1);
+		}
+	}
+	for (uint64_t i = 1; i < 1000; i++) scope(s, 1, TM_OP_SCOPE_END, 20000 + i, 1 + i, 0);
+	alloc(s, 1, 30000, 0x100, 5);
+	tm_flight_set_advance(s, 40000);
+	tm_flight_set_end_thread(s, 1);
+	tm_flight_set_end_process(s, 2);
+	STAYS("1 1001 d2 1 0, 1 30000 00 100 5");
+	tm_flight_set_end_process(s, 1);
+	STAYS("");
+	tm_flight_set_free(s);
 }
 
 /* A block whose frame is gone when another opens gets an end of its own; a push inside of it goes with it. */
@@ -368,6 +400,7 @@ int main(void) {
 	test_pages();
 	test_scopes();
 	test_pushes_apart();
+	test_many_ranges();
 	test_left_blocks();
 	return check_report("test_flight_set");
 }
