@@ -127,21 +127,23 @@ static bool put_older(sqlite3_str *sql, const struct tm_database *d) {
 	return true;
 }
 
-/* The same columns of a database, as its run ended; `live` is what was live then by scope, `sums` by heap and site (site_sums.h). */
+/* The same columns of a database, as its run ended; `live` is what was live then by scope, `sums` by heap and site (site_sums.h). Of a process that ended
+ * before a ring's window no time is known: its rates are 0. */
 static const char end_tables[] =
-	"run AS (\n  SELECT p.id, max(min(p.end_ns, coalesce((SELECT min(g.start_ns) FROM coverage_gap AS g WHERE g.process_id = p.id\n"
+	"run AS MATERIALIZED (\n  SELECT k.id, iif(k.known_ns > 0, k.known_ns, 9e999) AS known_ns, k.end_ns FROM (\n"
+	"    SELECT p.id, p.end_ns, min(p.end_ns, coalesce((SELECT min(g.start_ns) FROM coverage_gap AS g WHERE g.process_id = p.id\n"
 	"    AND g.kind IN (" TM_GAPS_AT_END ")), p.end_ns)) - max(p.start_ns, coalesce((SELECT max(g.end_ns) FROM coverage_gap AS g\n"
-	"    WHERE g.process_id = p.id AND g.kind = 'dropped'), p.start_ns)), 1) / 1e9 AS seconds, p.end_ns FROM process AS p),\n"
+	"    WHERE g.process_id = p.id AND g.kind = 'dropped'), p.start_ns)) AS known_ns FROM process AS p) AS k),\n"
 	"live_heap AS (\n  SELECT r.end_ns AS ts_ns, s.process_id, s.heap, s.live_at_end_bytes AS live_bytes, s.live_at_end_count AS live_count,\n"
-	"  s.peak_bytes, CAST(round((s.allocations - coalesce(o.live_count, 0)) / r.seconds) AS INTEGER) AS allocations_per_second,\n"
-	"  CAST(round((s.allocated_bytes - coalesce(o.live_bytes, 0)) / r.seconds) AS INTEGER) AS bytes_per_second, s.allocations,\n"
+	"  s.peak_bytes, CAST(round((s.allocations - coalesce(o.live_count, 0)) * 1e9 / r.known_ns) AS INTEGER) AS allocations_per_second,\n"
+	"  CAST(round((s.allocated_bytes - coalesce(o.live_bytes, 0)) * 1e9 / r.known_ns) AS INTEGER) AS bytes_per_second, s.allocations,\n"
 	"  s.allocated_bytes, iif(s.heap IS NULL, (SELECT value FROM sample AS v WHERE v.process_id = s.process_id AND v.name = 'rss'"
 	" ORDER BY ts_ns DESC LIMIT 1), NULL) AS rss_bytes\n  FROM heap_summary AS s JOIN run AS r ON r.id = s.process_id\n"
 	"  LEFT JOIN older_heap AS o ON o.process_id = s.process_id AND o.heap IS s.heap),\n"
 	"live_scope AS (\n  SELECT r.end_ns AS ts_ns, s.process_id, s.heap, s.name, s.category, s.calls,\n"
 	"  coalesce(l.live_bytes, 0) AS live_bytes, coalesce(l.live_count, 0) AS live_count,\n"
-	"  CAST(round((s.self_allocations - coalesce(o.live_count, 0)) / r.seconds) AS INTEGER) AS allocations_per_second,\n"
-	"  CAST(round((s.self_allocated_bytes - coalesce(o.live_bytes, 0)) / r.seconds) AS INTEGER) AS bytes_per_second,\n"
+	"  CAST(round((s.self_allocations - coalesce(o.live_count, 0)) * 1e9 / r.known_ns) AS INTEGER) AS allocations_per_second,\n"
+	"  CAST(round((s.self_allocated_bytes - coalesce(o.live_bytes, 0)) * 1e9 / r.known_ns) AS INTEGER) AS bytes_per_second,\n"
 	"  s.self_allocations AS allocations, s.self_allocated_bytes AS allocated_bytes\n"
 	"  FROM scope_total AS s JOIN run AS r ON r.id = s.process_id LEFT JOIN live AS l ON l.process_id = s.process_id\n"
 	"  AND l.heap = s.heap AND l.name = s.name AND l.category IS s.category\n"
@@ -169,8 +171,8 @@ static void put_end_sites(sqlite3_str *sql, const struct tm_options *o, bool has
 		"),\nlive_site AS (\n  SELECT r.end_ns AS ts_ns, h.process_id, h.name AS heap, sum(g.live_bytes) AS live_bytes,"
 		" sum(g.live_count) AS live_count,\n"
 		"  sum(g.peak_bytes) AS peak_bytes,\n"
-		"  CAST(round((sum(g.allocations)%s) / r.seconds) AS INTEGER) AS allocations_per_second,\n"
-		"  CAST(round((sum(g.allocated_bytes)%s) / r.seconds) AS INTEGER) AS bytes_per_second,\n"
+		"  CAST(round((sum(g.allocations)%s) * 1e9 / r.known_ns) AS INTEGER) AS allocations_per_second,\n"
+		"  CAST(round((sum(g.allocated_bytes)%s) * 1e9 / r.known_ns) AS INTEGER) AS bytes_per_second,\n"
 		"  sum(g.allocations) AS allocations, sum(g.allocated_bytes) AS allocated_bytes, f.function, f.file, f.line, m.path AS module,"
 		" f.module_offset\n"
 		"  FROM " SUMS " AS g JOIN heap AS h ON h.id = g.heap_id JOIN run AS r ON r.id = h.process_id\n"

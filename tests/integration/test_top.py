@@ -180,6 +180,26 @@ def rates_are_of_the_time_that_is_known(t):
 
 
 @test
+def rates_of_what_ended_before_the_window(t):
+    """Of process 2 the ring has what it held at its end, long before: it did nothing in the time that is known, and the rate of that is 0, not any."""
+    trace = Trace(window_start_ns=8 * SECOND)
+    main, load = trace.stack("main"), trace.string("load")
+    for process in (1, 2):
+        trace.process(process, pid=100 + process)
+        trace.thread(process, process=process)
+    trace.segments([(1, [malloc(9 * SECOND, 0x1000, 100, main)]), (2, [scope("scope_push", 500, load), malloc(1000, 0x2000, 5000, main)])])
+    trace.exit(2, SECOND - 1)
+    trace.end(2, SECOND)
+    trace.exit(1, 10 * SECOND - 1)
+    trace.end(1, 10 * SECOND)
+    path = trace.save(t.path("early.tmk"))
+    for which in path, t.imported(path).path:
+        for by in ("heap", "site", "scope"):
+            found = {(r["process_id"], r["allocations_per_second"], r["bytes_per_second"], r["live_bytes"]) for r in rows(t, which, f"--by={by}") if r["allocations"]}
+            t.equal(found, {(1, 1, 50, 100), (2, 0, 0, 5000)}, f"{which}: by {by}")
+
+
+@test
 def scopes_that_allocate_nothing_themselves(t):
     """`idle` does nothing, and `outer` only what `inner` does in it: each has one row, without a heap and without figures, of a trace as of a database."""
     trace = Trace()
