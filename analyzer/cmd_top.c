@@ -131,9 +131,10 @@ static bool put_older(sqlite3_str *sql, const struct tm_database *d) {
  * before a ring's window no time is known: its rates are 0. */
 static const char end_tables[] =
 	"run AS MATERIALIZED (\n  SELECT k.id, iif(k.known_ns > 0, k.known_ns, 9e999) AS known_ns, k.end_ns FROM (\n"
-	"    SELECT p.id, p.end_ns, min(p.end_ns, coalesce((SELECT min(g.start_ns) FROM coverage_gap AS g WHERE g.process_id = p.id\n"
+	"    SELECT p.id, t.end_ns, min(p.end_ns, coalesce((SELECT min(g.start_ns) FROM coverage_gap AS g WHERE g.process_id = p.id\n"
 	"    AND g.kind IN (" TM_GAPS_AT_END ")), p.end_ns)) - max(p.start_ns, coalesce((SELECT max(g.end_ns) FROM coverage_gap AS g\n"
-	"    WHERE g.process_id = p.id AND g.kind = 'dropped'), p.start_ns)) AS known_ns FROM process AS p) AS k),\n"
+	"    WHERE g.process_id = p.id AND g.kind = 'dropped'), p.start_ns)) AS known_ns\n"
+	"    FROM process AS p JOIN trace AS t ON t.id = p.trace_id) AS k),\n"
 	"live_heap AS (\n  SELECT r.end_ns AS ts_ns, s.process_id, s.heap, s.live_at_end_bytes AS live_bytes, s.live_at_end_count AS live_count,\n"
 	"  s.peak_bytes, CAST(round((s.allocations - coalesce(o.live_count, 0)) * 1e9 / r.known_ns) AS INTEGER) AS allocations_per_second,\n"
 	"  CAST(round((s.allocated_bytes - coalesce(o.live_bytes, 0)) * 1e9 / r.known_ns) AS INTEGER) AS bytes_per_second, s.allocations,\n"

@@ -144,7 +144,7 @@ def a_database_says_the_same(t):
         trace = t.record(program).trace
         db = t.imported(trace)
         for by in ("heap", "site", "scope"):
-            mine, its = ([{k: v for k, v in r.items() if not k.endswith(("_per_second", "ts_ns", "rss_bytes", "module", "module_offset"))}
+            mine, its = ([{k: v for k, v in r.items() if not k.endswith(("_per_second", "rss_bytes", "module", "module_offset"))}
                           for r in rows(t, x, f"--by={by}")] for x in (trace, db.path))
             t.check(its, f"nothing by {by}")
             t.equal(sorted(mine, key=repr), sorted(its, key=repr), f"by {by}, of the trace and of the database")
@@ -197,6 +197,7 @@ def rates_of_what_ended_before_the_window(t):
         for by in ("heap", "site", "scope"):
             found = {(r["process_id"], r["allocations_per_second"], r["bytes_per_second"], r["live_bytes"]) for r in rows(t, which, f"--by={by}") if r["allocations"]}
             t.equal(found, {(1, 1, 50, 100), (2, 0, 0, 5000)}, f"{which}: by {by}")
+            t.equal({r["ts_ns"] for r in rows(t, which, f"--by={by}")}, {10 * SECOND}, f"{which}: of when, by {by}")
 
 
 @test
