@@ -215,3 +215,14 @@ void tm_ledger_exit(struct tm_ledger *l) {
 		tm_sites_exit(&a->sites);
 	}
 }
+
+static void end_level(struct tm_level *l, uint64_t end_ns) {
+	const struct tm_timeline *t = &l->timeline;
+	uint64_t from_ns = t->known_ns < end_ns ? t->known_ns : end_ns;
+	if (t->known_ns > t->start_ns && l->peak.bytes && l->peak_ns < from_ns) l->peak_ns = from_ns;
+}
+
+void tm_ledger_end(struct tm_ledger *l, uint64_t end_ns) {
+	end_level(&l->level, end_ns);
+	for (size_t i = 0; i < l->accounts.count; i++) end_level(&l->accounts.items[i]->level, end_ns);
+}

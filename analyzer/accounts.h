@@ -123,6 +123,8 @@ struct tm_account *tm_ledger_open_account(struct tm_ledger *l, uint64_t id, stru
 void tm_ledger_pause(struct tm_ledger *l);
 /* Remembers what is live now as live at exit. */
 void tm_ledger_exit(struct tm_ledger *l);
+/* The process has ended: a peak of before the trace's window is what was left of it when that began, or at the end if that was before. */
+void tm_ledger_end(struct tm_ledger *l, uint64_t end_ns);
 /* A step of the process begins. */
 void tm_ledger_step(struct tm_ledger *l, uint64_t ns);
 /* Until the next event the sites, the histograms and the watch may be read. */

@@ -42,6 +42,12 @@ int64_t tm_known_from_ns(const struct tm_database *d, const struct tm_options *o
 	return ask_and_free(d, select_gaps(d, o, "coalesce(max(g.end_ns), -1)", "'dropped'"), -1);
 }
 
+bool tm_some_ended_before(const struct tm_database *d, const struct tm_options *o) {
+	sqlite3_str *sql = select_gaps(d, o, "count(*)", "'dropped'");
+	sqlite3_str_appendall(sql, " AND p.end_ns < g.end_ns");
+	return ask_and_free(d, sql, 0) > 0;
+}
+
 int64_t tm_stopped_duration_ns(const struct tm_database *d, const struct tm_options *o) {
 	sqlite3_str *sql = select_gaps(d, o, "sum(max(coalesce(g.end_ns, p.end_ns) - g.start_ns, 0)) AS ns", "'stopped'");
 	sqlite3_str_appendall(sql, " GROUP BY p.id ORDER BY ns DESC LIMIT 1");
@@ -131,8 +137,9 @@ static void warn_of_window(const struct tm_database *d, const struct tm_options 
 		tm_say("warning: '%s' was kept within a bound: of the time before %s, which the window reaches into, what came and went is not known",
 		       d->path, tm_format_time((uint64_t)from_ns, text));
 	else if (from_ns >= 0 && asks_peak)
-		tm_say("'%s' was kept within a bound: what came before %s is not known, and a peak is that from then on", d->path,
-		       tm_format_time((uint64_t)from_ns, text));
+		tm_say("'%s' was kept within a bound: what came before %s is not known, and a peak is that from then on%s", d->path,
+		       tm_format_time((uint64_t)from_ns, text),
+		       tm_some_ended_before(d, o) ? "; of a process that had ended, it is what that held at its end" : "");
 }
 
 static void warn_of_ends(const struct tm_database *d, const struct tm_options *o) {

@@ -52,6 +52,8 @@ bool tm_has_gap(const struct tm_database *d, const struct tm_options *o, const c
 int64_t tm_known_until_ns(const struct tm_database *d, const struct tm_options *o, const char *kinds);
 /* Where what is known begins for the last of them; -1: with each process. */
 int64_t tm_known_from_ns(const struct tm_database *d, const struct tm_options *o);
+/* Did one of them end before that, so that of it no more is known than what it held then? */
+bool tm_some_ended_before(const struct tm_database *d, const struct tm_options *o);
 /* How long tidemark_stop() held in the process where it held longest, at least. */
 int64_t tm_stopped_duration_ns(const struct tm_database *d, const struct tm_options *o);
 /* " AND ...": the row of loss may be of a process that is chosen. */

@@ -794,6 +794,7 @@ void tm_replay_end(struct tm_replay *r) {
 		bool execed_away = r->catalog->processes.items[i].ended && r->catalog->processes.items[i].end_kind == TM_END_EXEC;
 		if (!l->exited && !execed_away) leave_process(r, l, tm_process_exit_ns(r, (uint32_t)i + 1));
 		if (l->failed) r->failed = true;
+		tm_ledger_end(l, tm_process_end_ns(r, (uint32_t)i + 1));
 		tm_scopes_end(&r->scopes, l, tm_process_exit_ns(r, (uint32_t)i + 1), tm_process_end_ns(r, (uint32_t)i + 1));
 		for (size_t k = 0; k < l->accounts.count; k++) write_live_blocks(r, l->accounts.items[k]);
 		tm_ranges_each(&l->ranges, write_live_range, r);

@@ -271,13 +271,15 @@ static int tell_peak(struct tm_report *r, struct tm_bytes *out) {
 		tm_html(out, "No host memory was allocated, or none could be recorded.</p>");
 		return 0;
 	}
+	bool is_part = tm_has_gap(r->d, r->o, "'dropped'");
 	if (r->processes.count > 1) {
-		tm_put_format(out, "Of %s processes, the one with the highest peak, ", tm_format_count(r->processes.count, text));
+		tm_put_format(out, "Of %s processes, the one with the highest peak%s, ", tm_format_count(r->processes.count, text),
+			      is_part ? " that is known" : "");
 		const char *name = r->by[TM_REPORT_PROCESS].names.items[p->group];
 		tm_html_name(out, name, strlen(name), TM_HTML_NAME_BYTES);
 		tm_html(out, ", held ");
 	} else {
-		tm_html(out, "The program held at most ");
+		tm_html(out, is_part ? "As far as is known, the program held at most " : "The program held at most ");
 	}
 	tm_html_size(out, p->peak_bytes, r->d->estimated);
 	tell_heap(r, out);
@@ -494,7 +496,9 @@ static void tell_gaps(struct tm_report *r, struct tm_bytes *out) {
 	if (from_ns >= 0) {
 		tm_html(out, " What came and went before ");
 		tm_html_time(out, from_ns - tm_report_origin(r));
-		tm_html(out, " is not known, and a peak is that from then on.");
+		tm_html(out, " is not known, and a peak is that from then on");
+		if (tm_some_ended_before(r->d, r->o)) tm_html(out, "; of a process that had ended, it is what that held at its end");
+		tm_html(out, ".");
 	}
 	tell_gaps_at_end(r, out);
 	if (stopped_ns > 0) {

@@ -8,6 +8,7 @@
  */
 #include "scans.h"
 
+#include "coverage.h"
 #include "live_sets.h"
 #include "window_made.h"
 #include "window_samples.h"
@@ -22,6 +23,29 @@ struct tm_options tm_without_window(const struct tm_options *o) {
 	struct tm_options whole = *o;
 	whole.from.kind = whole.to.kind = TM_TIME_UNSET;
 	return whole;
+}
+
+struct tm_options tm_since_known(const struct tm_database *d, const struct tm_options *o) {
+	struct tm_options known = *o;
+	if (o->from.kind == TM_TIME_UNSET && tm_has_gap(d, o, "'dropped'")) known.from.kind = TM_TIME_KNOWN;
+	return known;
+}
+
+void tm_sql_opening(sqlite3_str *sql, const struct tm_options *o, const char *process) {
+	bool may_end_before = o->from.kind == TM_TIME_KNOWN && o->to.kind != TM_TIME_UNSET;
+	sqlite3_str_appendall(sql, may_end_before ? "min(" : "");
+	tm_time_point_sql(sql, &o->from, process, o->heap);
+	if (!may_end_before) return;
+	sqlite3_str_appendall(sql, ", ");
+	tm_time_point_sql(sql, &o->to, process, o->heap);
+	sqlite3_str_appendall(sql, ")");
+}
+
+static void put_opening(sqlite3_str *sql, const struct tm_options *o) {
+	if (o->from.kind == TM_TIME_UNSET) return;
+	sqlite3_str_appendall(sql, ",\n         ");
+	tm_sql_opening(sql, o, "p.id");
+	sqlite3_str_appendall(sql, " AS from_ns");
 }
 
 static void put_instant(sqlite3_str *sql, const struct tm_options *o, const struct tm_time_point *point, const char *name) {
@@ -44,7 +68,7 @@ void tm_sql_instants_as(sqlite3_str *sql, const struct tm_options *o, const stru
 		sqlite3_str_appendall(sql,
 				      ",\n         CASE p.end_kind WHEN 'exec' THEN NULL ELSE coalesce(p.exit_ns, p.end_ns) END AS at_ns");
 	else put_instant(sql, o, at, "at_ns");
-	put_instant(sql, o, &o->from, "from_ns");
+	put_opening(sql, o);
 	put_instant(sql, o, &o->to, "to_ns");
 	sqlite3_str_appendall(sql, "\n  FROM heap AS h JOIN process AS p ON p.id = h.process_id)");
 }
@@ -183,17 +207,18 @@ static bool replay_samples(sqlite3_str *sql, const struct tm_database *d, const 
 	return is_made;
 }
 
-void tm_sql_window_levels(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
-	tm_sql_instants(sql, o, NULL);
+void tm_sql_window_levels(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window) {
+	const struct tm_options o = tm_since_known(d, window);
+	tm_sql_instants(sql, &o, NULL);
 	sqlite3_str_appendall(sql, ",\n");
-	if (d->has_checkpoints && !d->estimated) tm_sql_window_peaks(sql, d, o);
-	else if (!d->estimated || !replay_samples(sql, d, o)) put_levels(sql, d, o);
+	if (d->has_checkpoints && !d->estimated) tm_sql_window_peaks(sql, d, &o);
+	else if (!d->estimated || !replay_samples(sql, d, &o)) put_levels(sql, d, &o);
 }
 
 /* Where a window opens nothing was live, unless a level says otherwise: of all that the view peak has a row of. */
 static void put_opening_zeros(sqlite3_str *sql, const struct tm_options *o) {
 	sqlite3_str_appendall(sql, "opened AS MATERIALIZED (\n  SELECT p.id, p.start_ns, p.end_ns");
-	put_instant(sql, o, &o->from, "from_ns");
+	put_opening(sql, o);
 	put_instant(sql, o, &o->to, "to_ns");
 	const char *from = o->from.kind == TM_TIME_UNSET ? "p.start_ns" : "max(p.from_ns, p.start_ns)";
 	sqlite3_str_appendf(
@@ -205,9 +230,10 @@ static void put_opening_zeros(sqlite3_str *sql, const struct tm_options *o) {
 }
 
 void tm_sql_highest(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
-	tm_sql_window_levels(sql, d, o);
+	const struct tm_options known = tm_since_known(d, o);
+	tm_sql_window_levels(sql, d, &known);
 	sqlite3_str_appendall(sql, ",\n");
-	put_opening_zeros(sql, o);
+	put_opening_zeros(sql, &known);
 	sqlite3_str_appendall(
 		sql,
 		"ranked AS (\n"

@@ -26,6 +26,11 @@ bool tm_has_window(const struct tm_options *o);
 /* The same options without them: for blocks of all the time before an instant. */
 struct tm_options tm_without_window(const struct tm_options *o);
 
+/* The same options, of the window's levels: where it has no --from, it opens no earlier than a ring's window does. */
+struct tm_options tm_since_known(const struct tm_database *d, const struct tm_options *o);
+/* The instant at which it opens, of the process whose id that SQL yields. */
+void tm_sql_opening(sqlite3_str *sql, const struct tm_options *o, const char *process);
+
 /* " AND first >= i.from_ns AND last <= i.to_ns", as far as --from and --to were given; `i` names the instants. */
 void tm_sql_window(sqlite3_str *sql, const struct tm_options *o, const char *first, const char *last);
 

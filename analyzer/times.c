@@ -93,6 +93,13 @@ void tm_time_point_sql(sqlite3_str *sql, const struct tm_time_point *point, cons
 	case TM_TIME_START: sqlite3_str_appendf(sql, "(SELECT start_ns FROM process WHERE id = %s)", process); break;
 	case TM_TIME_EXIT: sqlite3_str_appendf(sql, "(SELECT coalesce(exit_ns, end_ns) FROM process WHERE id = %s)", process); break;
 	case TM_TIME_END: sqlite3_str_appendf(sql, "(SELECT end_ns FROM process WHERE id = %s)", process); break;
+	case TM_TIME_KNOWN:
+		sqlite3_str_appendf(
+			sql,
+			"(SELECT min(end_ns, coalesce((SELECT max(g.end_ns) FROM coverage_gap AS g WHERE g.process_id = process.id AND "
+			"g.kind = 'dropped'), start_ns)) FROM process WHERE id = %s)",
+			process);
+		break;
 	case TM_TIME_STEP:
 	case TM_TIME_STEP_END: put_step(sql, point, process); break;
 	case TM_TIME_SCOPE:

@@ -23,7 +23,8 @@ enum tm_time_kind {
 	TM_TIME_STEP_END,
 	TM_TIME_SCOPE,
 	TM_TIME_SCOPE_END,
-	TM_TIME_SNAPSHOT
+	TM_TIME_SNAPSHOT,
+	TM_TIME_KNOWN /* no word for it: where a ring's window begins, or the process ended before that; of others their start */
 };
 
 struct tm_time_point {

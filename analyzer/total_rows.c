@@ -88,7 +88,9 @@ static void write_timeline(struct total_writer *x, const struct tm_ledger *l, ui
 	}
 	size_t n = tm_timeline_points(t, points);
 	uint64_t end_ns = tm_process_end_ns(x->r, l->process), stopped_ns = tm_replay_stopped_ns(x->r);
-	const struct tm_point begin = t->before, end = { stopped_ns < end_ns ? stopped_ns : end_ns, level->live.bytes, level->live.count };
+	struct tm_point begin = t->before, end = { stopped_ns < end_ns ? stopped_ns : end_ns, level->live.bytes, level->live.count };
+	/* Of one that ended before a ring's window it is known what it held then. */
+	if (begin.ns > end.ns && t->known_ns > t->start_ns && end.count) begin = end;
 	bool has_begin = !n || points[0].ns > begin.ns, has_end = (n ? points[n - 1].ns : begin.ns) < end.ns;
 	for (size_t i = 0; i < n + 2 && begin.ns <= end.ns; i++) {
 		if ((i == 0 && !has_begin) || (i == n + 1 && !has_end)) continue;

@@ -44,18 +44,19 @@ void tm_sql_bounds(sqlite3_str *sql, const struct tm_options *o) {
 				   "bound AS MATERIALIZED (\n  SELECT p.id, p.start_ns, p.estimated,\n"
 				   "         (SELECT min(ns) FROM bucket WHERE (p.end_ns - p.start_ns) / ns < 2048) AS ns, ");
 	if (o->from.kind == TM_TIME_UNSET) sqlite3_str_appendall(sql, "p.start_ns");
-	else tm_time_point_sql(sql, &o->from, "p.id", o->heap);
+	else tm_sql_opening(sql, o, "p.id");
 	sqlite3_str_appendall(sql, " AS from_ns, ");
 	if (o->to.kind == TM_TIME_UNSET) sqlite3_str_appendall(sql, "p.end_ns");
 	else tm_time_point_sql(sql, &o->to, "p.id", o->heap);
 	sqlite3_str_appendall(sql, " AS to_ns, p.end_ns\n  FROM process AS p),\n");
 }
 
-void tm_sql_pieces(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
-	bool from = o->from.kind != TM_TIME_UNSET;
-	tm_sql_bounds(sql, o);
-	if (from) put_opened(sql, d, o);
-	put_cut(sql, d, o);
+void tm_sql_pieces(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window) {
+	const struct tm_options o = tm_since_known(d, window);
+	bool from = o.from.kind != TM_TIME_UNSET;
+	tm_sql_bounds(sql, &o);
+	if (from) put_opened(sql, d, &o);
+	put_cut(sql, d, &o);
 	const char *level = from ? "CASE WHEN t.ts_ns > b.from_ns THEN t.%s ELSE coalesce(q.%s, 0) END AS %s" : "t.%s";
 	char bytes[128], count[128];
 	sqlite3_snprintf(sizeof bytes, bytes, level, "live_bytes", "live_bytes", "live_bytes");

@@ -151,6 +151,37 @@ def of_one_among_others(t):
 
 
 @test
+def of_a_process_that_ended_before_a_rings_window(t):
+    """Process 2 ended at 70 with 12 bytes, and what it had freed is gone: its peak is that, then, whoever is asked. Process 1 had 300 bytes when the window began."""
+    for sampled in ({}, {"sample_bytes": 1}):
+        trace = Trace(window_start_ns=1000, **sampled)
+        for n in (1, 2):
+            trace.process(n, pid=99 + n, parent=n - 1)
+            trace.thread(n, process=n)
+        stack = trace.stack("main")
+        trace.events(2, [malloc(15, 0x3000, 7, stack), malloc(20, 0x4000, 5, stack)])
+        trace.events(1, [malloc(10, 0x1000, 300, stack), free(1100, 0x1000), malloc(1200, 0x2000, 10, stack)], watermark=1900)
+        trace.loss(0, 0, 1000, "dropped", 50, 5000, "older than the window")
+        for n, ns in ((2, 60), (1, 1990)):
+            trace.exit(n, ns)
+            trace.end(n, ns + 10)
+        db = t.imported(trace.save(t.path("ring.tmk")))
+        for process, level in ((1, (1000, 300, 1)), (2, (70, 12, 2))):
+            for command in (["peak"], ["peak", "--to=end"], ["peak", "--to=end", "--sql"], ["timeline"], ["timeline", "--to=end"]):
+                asked = (command[0], db.path, *command[1:], f"--process={process}", *([] if "--sql" in command else ["--format=json"]))
+                found = t.ask(*asked, status=0).text
+                rows = db.rows(found) if "--sql" in command else [(r["process_id"], r["heap"], r["ts_ns"], r["live_bytes"], r["live_count"]) for r in json.loads(found)]
+                t.equal([r[2:5] for r in rows if r[1] == "malloc"][0], level, f"process {process}, {command}, {sampled}")
+            t.equal([r["live_bytes"] for r in json.loads(t.ask("peak", db.path, "--sites", "--to=end", f"--process={process}", "--format=json", status=0).text)],
+                    [level[1]], f"process {process}: what its peak was made of")
+        t.equal([r["live_bytes"] for r in json.loads(t.ask("peak", db.path, "--to=exit", "--process=2", "--heap=malloc", "--format=json").text)], [12], "at its exit")
+        said = "; of a process that had ended, it is what that held at its end"
+        for options, wanted in (([], True), (["--process=1"], False), (["--process=2"], True)):
+            t.equal(said in t.ask("peak", db.path, *options, status=0).errors, wanted, f"said with {options}")
+        page_says(t, db.path, (said, "the one with the highest peak that is known, "), ())
+
+
+@test
 def of_growth_without_the_first_steps(t):
     """20 steps, of which the first `kept` keep 100 bytes each: of all of them it is known what they grew by, of the window from step 10 on it is not."""
     def budgets(name, kept, from_step):
