@@ -100,11 +100,12 @@ static const char *nothing_of(const struct tm_database *d, const struct tm_optio
 
 static int list_live(const struct tm_database *d, const struct tm_options *o, char *with, const char *order, bool is_change,
 		     bool may_be_millions) {
+	bool asks_peak = o->at.kind == TM_TIME_PEAK || o->against.kind == TM_TIME_PEAK;
 	struct tm_listing listing = {
 		.with = with,
 		.source = "live",
 		/* The peak of a process is one over its root heaps, so that nothing else belongs to it. */
-		.where = o->at.kind == TM_TIME_PEAK && !o->heap ? IN_ROOT_HEAP : NULL,
+		.where = asks_peak && !o->heap ? IN_ROOT_HEAP : NULL,
 		.order = order,
 		.has_heap = true,
 		.unnamed = o->by == TM_BY_STACK ? "unnamed AS live" : NULL,
