@@ -15,7 +15,7 @@ static const struct tm_usage usage = {
 	.description =
 		"chrome      a trace for ui.perfetto.dev or chrome://tracing: counters of live bytes for each heap, RSS and other samples,\n"
 		"            marks, steps, scopes, large blocks with their lifetimes, device work by stream with arrows from the\n"
-		"            scopes that launched it; process ids are rank + 1 where ranks are known\n"
+		"            scopes that launched it; process ids are rank + 1 for one process of each rank\n"
 		"folded      collapsed stacks, one `main;load;parse 4096` a line, for flamegraph.pl and inferno\n"
 		"pprof       profile.proto, for `go tool pprof`, Pyroscope, Parca: alloc_objects, alloc_space, inuse_objects and\n"
 		"            inuse_space (live at exit), peak_space (live at the peak); labels heap and process. Always compressed\n"

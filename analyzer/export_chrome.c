@@ -1,8 +1,8 @@
 /* export_chrome.c - a database as Chrome trace JSON, for ui.perfetto.dev and chrome://tracing.
  *
  * What the viewers taught: times are microseconds with three decimals from the start of the trace; scopes are X events that nest within
- * their thread, parents first; memory shows as counters, since the newer viewer ignores memory dumps; process ids are rank + 1, the real
- * ones stand in the labels; and a browser takes about a million events. A larger database is thinned: counters keep the highest and
+ * their thread, parents first; memory shows as counters, since the newer viewer ignores memory dumps; process ids are rank + 1 for one process
+ * of each rank, the real ones stand in the labels; and a browser takes about a million events. A larger database is thinned: counters keep the highest and
  * lowest of every few values, scopes and device work the longest, blocks the largest, and the file and standard error say what was left out.
  * Blocks from a size on are asynchronous pairs, for their lifetimes overlap, and so are scopes that do not lie within the ones around
  * them. Device work has a track for each stream, and an arrow to it from
@@ -134,11 +134,11 @@ static void write_metadata(struct chrome *c, const char *name, const char *key, 
 }
 
 static void write_all_metadata(struct chrome *c) {
-	write_metadata(
-		c, "process_name", "name",
-		"SELECT k.pid, 0, CASE WHEN p.rank IS NOT NULL AND k.pid = p.rank + 1 THEN 'rank ' || p.rank || ': ' ELSE '' END ||\n"
-		"  coalesce(nullif(replace(p.exe, rtrim(p.exe, replace(p.exe, '/', '')), ''), ''), p.command, 'process ' || p.id)\n"
-		"FROM pids AS k JOIN process AS p ON p.id = k.id ORDER BY k.pid");
+	write_metadata(c, "process_name", "name",
+		       "SELECT k.pid, 0, coalesce('rank ' || p.rank || iif((SELECT count(DISTINCT world) FROM process) > 1,\n"
+		       "  coalesce('@' || p.world, ''), '') || ': ', '') ||\n"
+		       "  coalesce(nullif(replace(p.exe, rtrim(p.exe, replace(p.exe, '/', '')), ''), ''), p.command, 'process ' || p.id)\n"
+		       "FROM pids AS k JOIN process AS p ON p.id = k.id ORDER BY k.pid");
 	write_metadata(c, "process_labels", "labels",
 		       "SELECT k.pid, 0, 'pid ' || p.pid || coalesce(', host ' || p.host, '') || coalesce(', rank ' || p.rank, '') ||\n"
 		       "  iif((SELECT count(DISTINCT world) FROM process) > 1, coalesce(', world ' || p.world, ''), '')\n"
