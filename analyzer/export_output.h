@@ -18,8 +18,9 @@ struct tm_output {
 	const char *path;
 	char *target;    /* where path leads; NULL: written directly, as is temporary */
 	char *temporary;
-	gzFile file;     /* zlib writes plain bytes, too */
-	bool failed, force;
+	int fd;
+	gzFile file; /* zlib writes plain bytes, too; NULL: nothing was written so far, and a compressed stream not begun */
+	bool failed, force, gzip;
 };
 
 /* 0, or TM_EXIT_FAILED: exists already (without force), or cannot be made. */

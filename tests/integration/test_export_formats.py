@@ -602,6 +602,7 @@ def what_cannot_be_exported(t):
         outcome = t.run([t.tidemark, "export", *arguments], status=status)
         t.check(words in outcome.errors, f"{arguments[0]}: {outcome.errors!r} does not say {words!r}")
         t.equal(outcome.errors.count("\n"), 1, "lines of the error")
+        t.equal(t.run([t.tidemark, "export", *arguments, "--gzip"], status=status).out, b"", f"{arguments}: no stream either that is empty")
     # A stack whose parent does not come before it could lead in a circle.
     db = sqlite3.connect(path)
     db.execute("update stack set parent_id = id where id > 0")
