@@ -3,6 +3,8 @@
 
 #include <time.h>
 
+#define PATIENCE_NS 2000000000u /* a thread that stands still is waited for so long; the collector writes within a second what it reads */
+
 static struct tm_live *live_of(const struct tm_account *a) {
 	return a->ledger->owner;
 }
@@ -201,7 +203,7 @@ static void play_heap(struct tm_live *l, const struct tm_turn *turn, struct tm_l
 	if (s->kind == TM_STEP_ALLOC) {
 		struct tm_block b = block_of(l, s, a, t);
 		if (!a->ledger->failed) tm_pairing_alloc(&a->pairing, &b, turn->thread);
-	} else {
+	} else if (!tm_merge_is_late(&l->merge, s) || !tm_pairing_is_outlived(&a->pairing, s->address, s->ns)) {
 		tm_pairing_free(&a->pairing, s->address, s->ns, turn->thread, 0);
 	}
 	watch_waiting(l, a);
@@ -215,7 +217,7 @@ static void play(struct tm_live *l, const struct tm_turn *turn) {
 		l->failed = true;
 		return;
 	}
-	l->now_ns = turn->ns;
+	if (turn->ns > l->now_ns) l->now_ns = turn->ns;
 	if (l->look_ns < turn->ns) look_at_waiting(l, turn->ns);
 	t->ledger->last_ns = turn->ns;
 	l->events += s->kind < TM_STEP_MARK;
@@ -238,7 +240,7 @@ static void play(struct tm_live *l, const struct tm_turn *turn) {
 static bool take_sample(void *context, uint64_t process, uint64_t ns, const struct tm_sample *s) {
 	struct tm_live *l = context;
 	size_t known = l->rss.count;
-	(void)ns;
+	if (ns > l->merge.newest_ns) l->merge.newest_ns = ns;
 	if (!process || s->name.size != 3 || memcmp(s->name.data, "rss", 3) != 0) return true;
 	if (!tm_array_extend(&l->rss, process)) return false;
 	for (; known < l->rss.count; known++) l->rss.items[known] = UINT64_MAX;
@@ -283,7 +285,11 @@ static void play_all(struct tm_live *l) {
 		begin_where_left(l, turn.ns);
 		play(l, &turn);
 	}
-	if (l->merge.watermark_ns != UINT64_MAX) settle(l, l->merge.watermark_ns);
+	uint64_t until_ns = l->merge.watermark_ns;
+	if (until_ns == UINT64_MAX) return;
+	/* Samples come in the chunk before what was done until then: until_ns may pass that. */
+	if (until_ns && l->merge.newest_ns > until_ns + PATIENCE_NS) until_ns = l->merge.newest_ns - PATIENCE_NS;
+	settle(l, until_ns);
 }
 
 /* The events of the chunk read last, and watermarks between such chunks. */
@@ -309,7 +315,6 @@ static bool take_batch(struct tm_live *l, const struct tm_chunk_header *h) {
 		return l->failed;
 	}
 	tm_merge_add(&l->merge, b);
-	play_all(l);
 	return true;
 }
 
@@ -320,6 +325,7 @@ static bool take_chunk(struct tm_live *l, const struct tm_chunk_header *h) {
 	if (rc) l->failed = true;
 	bool sound = !l->catalog.stops.count || l->failed || take_batch(l, h);
 	l->catalog.stops.count = 0;
+	if (sound) play_all(l);
 	return sound;
 }
 
@@ -355,7 +361,10 @@ int tm_live_open(struct tm_live *l, const char *path, char *error, size_t error_
 	if (tm_reader_open(&l->reader, path, error, error_bytes) < 0) return -1;
 	l->catalog = (struct tm_catalog){ .major = l->reader.major, .minor = l->reader.minor, .page_bytes = 4096 };
 	l->decoder = tm_decoder_new();
-	if (l->decoder && tm_merge_init(&l->merge, 0) == 0) return 0;
+	if (l->decoder && tm_merge_init(&l->merge, 0) == 0) {
+		l->merge.patience_ns = PATIENCE_NS;
+		return 0;
+	}
 	strncpy(error, "out of memory", error_bytes);
 	return -1;
 }

@@ -15,7 +15,7 @@ struct tm_stream {
 };
 
 int tm_merge_init(struct tm_merge *m, size_t thread_count) {
-	*m = (struct tm_merge){ .thread_count = thread_count };
+	*m = (struct tm_merge){ .thread_count = thread_count, .waiting_max = TM_MERGE_WAITING_MAX };
 	m->streams = calloc(thread_count + 1, sizeof *m->streams);
 	m->queue = calloc(thread_count + 1, sizeof *m->queue);
 	for (size_t i = 0; m->streams && i < thread_count; i++) m->streams[i].key = KEY_NONE;
@@ -83,7 +83,16 @@ static void enqueue(struct tm_merge *m, uint32_t thread) {
 	m->queue[i] = thread;
 }
 
+/* A mark looks at all that is live: it does so now. */
+static void put_late_marks_off(const struct tm_merge *m, struct tm_batch *batch) {
+	for (size_t i = 0; i < batch->steps.count; i++) {
+		struct tm_step *s = &batch->steps.items[i];
+		if (s->kind == TM_STEP_MARK && s->ns < m->early_ns) s->ns = m->early_ns;
+	}
+}
+
 void tm_merge_add(struct tm_merge *m, struct tm_batch *batch) {
+	if (m->early_ns > m->watermark_ns) put_late_marks_off(m, batch);
 	if (batch->watermark_ns > m->watermark_ns) m->watermark_ns = batch->watermark_ns;
 	if (!batch->segments.count) {
 		tm_batch_give_back(batch);
@@ -92,7 +101,10 @@ void tm_merge_add(struct tm_merge *m, struct tm_batch *batch) {
 	for (size_t i = 0; i < batch->segments.count; i++) {
 		struct tm_batch_segment *segment = &batch->segments.items[i];
 		struct tm_stream *s = &m->streams[segment->thread - 1];
+		uint64_t last_ns = batch->steps.items[segment->first + segment->count - 1].ns;
 		segment->next = NULL;
+		m->waiting += segment->count;
+		if (last_ns > m->newest_ns) m->newest_ns = last_ns;
 		if (s->segment) {
 			s->last = s->last->next = segment;
 			continue;
@@ -124,13 +136,28 @@ static void advance_first(struct tm_merge *m) {
 	if (m->streams[thread].key == KEY_NONE) m->queue[0] = m->queue[--m->queued];
 	if (m->queued > 1) sift_down(m, 0);
 	m->turning = false;
+	m->waiting--;
+}
+
+static bool is_promised(const struct tm_merge *m, uint64_t ns) {
+	return m->watermark_ns == UINT64_MAX || ns + m->hold_ns < m->watermark_ns;
+}
+
+/* Somebody stands still, and the others have gone too far to be kept waiting. Where nothing was ever promised the events are what a ring's trace begins with:
+ * each thread's on its own, and bounded by what was live. */
+static bool is_overdue(const struct tm_merge *m, uint64_t ns) {
+	if (!m->watermark_ns) return false;
+	return m->waiting > m->waiting_max || (m->patience_ns && ns + m->patience_ns < m->newest_ns);
 }
 
 bool tm_merge_next(struct tm_merge *m, struct tm_turn *out) {
 	if (m->turning) advance_first(m);
 	if (!m->queued) return false;
 	const struct tm_stream *s = &m->streams[m->queue[0]];
-	if (m->watermark_ns != UINT64_MAX && s->key / 4 + m->hold_ns >= m->watermark_ns) return false;
+	if (!is_promised(m, s->key / 4)) {
+		if (!is_overdue(m, s->key / 4)) return false;
+		if (s->at->ns > m->early_ns) m->early_ns = s->at->ns;
+	}
 	if (s->at->ns > m->now_ns) m->now_ns = s->at->ns;
 	*out = (struct tm_turn){ s->at, s->end, m->now_ns, m->queue[0] + 1 };
 	m->turning = true;

@@ -380,6 +380,10 @@ static struct tm_scope_lane *put_in_scope(struct tm_replay *r, const struct tm_t
 static void play_free(struct tm_replay *r, const struct tm_turn *turn, struct tm_actor *actor) {
 	struct tm_account *a = account_of(r, actor->ledger, turn->step);
 	if (!a) return;
+	if (tm_merge_is_late(r->coming, turn->step) && tm_pairing_is_outlived(&a->pairing, turn->step->address, turn->step->ns)) {
+		actor->moved_row = 0;
+		return;
+	}
 	uint32_t scope = a->ledger->scopes ? tm_scope_free(&r->scopes, turn->thread, a) : 0;
 	actor->moved_row = tm_pairing_free(&a->pairing, turn->step->address, turn->step->ns, turn->thread, scope);
 	actor->moved_chain = r->released_chain;

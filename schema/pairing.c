@@ -350,6 +350,11 @@ uint64_t tm_pairing_free(struct tm_pairing *p, uint64_t address, uint64_t ns, ui
 	return offer(p, &event);
 }
 
+bool tm_pairing_is_outlived(const struct tm_pairing *p, uint64_t address, uint64_t ns) {
+	const struct tm_block *live = tm_blocks_find(&p->blocks, address);
+	return live && live->alloc_ns > ns + TM_SKEW_NS;
+}
+
 static bool has_waited_enough(const struct tm_pairing *p, const struct tm_waiting *event, uint64_t now_ns) {
 	return now_ns == UINT64_MAX || has_waited(p, event, event->is_free ? TM_SKEW_NS : TM_WAIT_NS, now_ns);
 }

@@ -104,6 +104,8 @@ void tm_pairing_alloc(struct tm_pairing *p, const struct tm_block *block, uint32
 void tm_pairing_pause(struct tm_pairing *p);
 /* The row id of the block that ended; 0 if that is not known yet. */
 uint64_t tm_pairing_free(struct tm_pairing *p, uint64_t address, uint64_t ns, uint32_t thread, uint32_t scope);
+/* True of a free that comes far too late: its block was given up when the address was allocated again, and another one lives there. */
+bool tm_pairing_is_outlived(const struct tm_pairing *p, uint64_t address, uint64_t ns);
 /* Gives up on what has waited too long at `now_ns`, oldest first. UINT64_MAX: on everything. */
 void tm_pairing_expire(struct tm_pairing *p, uint64_t now_ns);
 

@@ -5,6 +5,7 @@ Method: big_trace.c writes the traces and says what is in them; the importer's p
 What asks the database may have so much data (RLIMIT_DATA): the mapped file is none.
 """
 import ctypes
+import multiprocessing
 import os
 import resource
 import signal
@@ -13,7 +14,7 @@ import subprocess
 import time
 
 from tidemark_test import main, test
-from trace_writer import Trace, free, malloc, step
+from trace_writer import EVENTS, Trace, address_code, free, malloc, realloc, step, v
 
 PR_SET_THP_DISABLE = 41
 
@@ -62,6 +63,94 @@ def memory_follows_what_is_live(t):
         check_database(t, t.path("big.db"), expected)
     if t.sanitized:
         t.skip("memory is not what it would be without the sanitizer")
+
+
+def pairs(thread, first_ns, apart_ns, count, address, size, stack):
+    """A segment of blocks that are allocated at one address, one after the other, and freed at once: what segment() writes of so many would take it minutes."""
+    columns = [b"\x00\x20" * count, v(0) + v(apart_ns) * (2 * count - 1), b"", v(0) * (2 * count), v(address_code(address) + 1) + v(1) * (count - 1),
+               v(0) + v(address_code(address)) + v(0) * (2 * count - 2), v(size + 1) * count, b"", v(0) * count, v(stack + 1) * count, b""]
+    return v(thread) + v(first_ns) + v(2 * count) + b"".join(v(len(c)) + c for c in columns)
+
+
+def standing_still(path, apart, count, parts):
+    """Thread 1 is stopped in the middle of a realloc, from 3000 on, whose old place another thread takes; what that one does until the realloc is over is eight
+    million events."""
+    trace, at = Trace(), 10_000_000
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    trace.thread(2, process=1)
+    main = trace.stack("main")
+    trace.segments([(1, [malloc(1000, 0x1000, 100, main)]), (2, [malloc(3_000_000, 0x1000, 10, main)])], watermark=3000)
+    for _ in range(parts):
+        trace.chunks.append((EVENTS, v(3000) + v(1) + pairs(2, at, apart, count, 0x2000, 64, main)))
+        trace.event_count += 2 * count
+        at += 2 * count * apart
+    trace.segments([(1, [realloc(3000, at, 0x1000, 0x5000, 200, main), malloc(at + 10, 0x6000, 30, main), free(at + 20, 0x6000)])], watermark=at + 100)
+    trace.exit(1, at + 200)
+    trace.end(1, at + 300)
+    trace.save(path)
+
+
+@test
+def memory_while_a_thread_stands_still(t):
+    """More than 300 MiB where all that the others do meanwhile is kept waiting for it. Its free comes when another block lives at that address, and ends nothing."""
+    path, apart, count, parts = t.path("still.tmk"), 1000, 100_000, 40
+    # The peak of a child begins with that of its parent.
+    writer = multiprocessing.get_context("fork").Process(target=standing_still, args=(path, apart, count, parts))
+    writer.start()
+    writer.join()
+    t.equal(writer.exitcode, 0, "exit status of who writes the trace")
+    peak = import_peak(t, t.path("still.db"), path)
+    db = sqlite3.connect(t.path("still.db"))
+    t.equal(db.execute("select address, size_bytes from allocation where free_ns is null order by 1").fetchall(), [(0x1000, 10), (0x5000, 200)], "what is live")
+    t.equal(db.execute("select size_bytes, count(*), min(free_ns - alloc_ns), max(free_ns - alloc_ns) from allocation where size_bytes in (30, 64) group by 1"
+                       ).fetchall(), [(30, 1, 10, 10), (64, parts * count, apart, apart)], "lifetimes of what came and went")
+    t.equal(db.execute("select allocations, allocated_bytes, live_at_end_count from heap_total where heap_id = 0").fetchone(),
+            (parts * count + 4, parts * count * 64 + 340, 2), "totals")
+    db.close()
+    if t.sanitized:
+        t.skip("memory is not what it would be without the sanitizer")
+    t.check(peak <= 128 << 20, f"{peak >> 20} MiB")
+
+
+STANDS_STILL = """
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+static void sleeps(int s) { (void)s; for (;;) pause(); }
+static void *run(void *n) {
+	void *volatile p = malloc(10);
+	for (long i = 0; i < (long)n; i++) p = realloc(p, 10 + i * 7919 % 3001);
+	return p;
+}
+int main(void) {
+	pthread_t threads[15];
+	signal(SIGUSR1, sleeps);
+	for (int i = 0; i < 14; i++) pthread_create(&threads[i], NULL, run, (void *)1000000000);
+	for (int i = 0; i < 14; i++) { usleep(10000); pthread_kill(threads[i], SIGUSR1); }
+	pthread_create(&threads[14], NULL, run, (void *)4000000);
+	pthread_join(threads[14], NULL);
+	_exit(0);
+}
+"""
+
+
+@test
+def memory_while_recorded_threads_stand_still(t):
+    """Fourteen threads are interrupted by a handler that never returns, mostly in the middle of a realloc; another one reallocs four million times."""
+    with open(t.path("still.c"), "w", encoding="ascii") as file:
+        file.write(STANDS_STILL)
+    trace = t.record([t.program(t.path("still.c"))]).trace
+    peak = import_peak(t, t.path("recorded.db"), trace)
+    db = sqlite3.connect(t.path("recorded.db"))
+    t.equal(db.execute("select kind from loss").fetchall(), [], "losses")
+    n = db.execute("select count(*) from allocation where thread_id = (select max(thread_id) from allocation)").fetchone()
+    t.equal(n, (4_000_001,), "blocks of the thread that works")
+    db.close()
+    if t.sanitized:
+        t.skip("memory is not what it would be without the sanitizer")
+    t.check(peak <= 128 << 20, f"{peak >> 20} MiB")
 
 
 @test

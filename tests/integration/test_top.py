@@ -16,7 +16,7 @@ import time
 import termios
 
 from tidemark_test import Failed, main, test
-from trace_writer import Trace, free, malloc, scope
+from trace_writer import Trace, free, malloc, realloc, scope
 
 SECOND = 1_000_000_000
 
@@ -133,6 +133,28 @@ def what_waits_is_not_waited_for_in_vain(t):
     path = trace.save(t.path("waits.tmk"))
     t.equal([(r["heap"], r["live_bytes"], r["peak_bytes"]) for r in rows(t, path, "--by=heap") if r["heap"] == "malloc"], [("malloc", 10, 1010)], "by heap")
     compare(t, path)
+
+
+@test
+def while_a_thread_stands_still(t):
+    """Thread 1 is stopped from 3000 on in the middle of a realloc, whose old place another thread takes. What that one does is shown two seconds later, by the time
+    of a sample; and when the realloc is over, it ends no block of another."""
+    def of(name, goes_on):
+        trace = Trace()
+        trace.process(1, pid=100)
+        trace.thread(1, process=1)
+        trace.thread(2, process=1)
+        main = trace.stack("main")
+        trace.events(1, [malloc(1000, 0x1000, 100, main)], watermark=3000)
+        trace.events(2, [malloc(3_000_000, 0x1000, 1, main), *(malloc(n * SECOND, 0x2000 + 0x100 * n, 10, main) for n in range(1, 8))], watermark=3000)
+        trace.sample(1, 9 * SECOND + 500, rss=4096)
+        trace.events(2, [malloc(9 * SECOND, 0x8000, 1000, main)], watermark=3000)
+        if goes_on:
+            trace.events(1, [realloc(3000, 11 * SECOND, 0x1000, 0x9000, 200, main)], watermark=12 * SECOND)
+        return trace.save(t.path(name), closed=False)
+    for name, goes_on, wanted in (("still.tmk", False, (7 * SECOND + 500, 71, 8)), ("over.tmk", True, (12 * SECOND, 1271, 10))):
+        row = next(r for r in rows(t, of(name, goes_on)) if r["heap"] == "malloc")
+        t.equal((row["ts_ns"], row["live_bytes"], row["live_count"]), wanted, name)
 
 
 @test
@@ -274,6 +296,47 @@ def a_running_program(t):
     t.equal([(r["heap"], r["calls"], r["allocations"], r["live_bytes"]) for r in last], [("malloc", "1", "50", "50000")], "the scope, at the end")
     times = [int(r["ts_ns"]) for r in read]
     t.equal(times, sorted(times), "times of the looks")
+
+
+STANDS_STILL = r"""
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+static void *volatile kept[100];
+static void sleeps(int s) { (void)s; for (;;) pause(); }
+static void *run(void *p) { for (long i = 0;; i++) p = realloc(p, 10 + i * 7919 % 3001); return p; }
+static void fill(void) { for (int i = 0; i < 100; i++) kept[i] = malloc(1000); }
+int main(void) {
+	pthread_t thread;
+	signal(SIGUSR1, sleeps);
+	for (int i = 0; i < 5; i++) {
+		pthread_create(&thread, NULL, run, NULL);
+		usleep(10000);
+		pthread_kill(thread, SIGUSR1);
+	}
+	fill();
+	puts("one");
+	fflush(stdout);
+	getchar();
+	_exit(0);
+}
+"""
+
+
+@test
+def a_program_whose_threads_stand_still(t):
+    """Five threads are interrupted by a handler that never returns, mostly in the middle of a realloc: what another one did afterwards is shown."""
+    with open(t.path("still.c"), "w", encoding="ascii") as file:
+        file.write(STANDS_STILL)
+    trace = t.path("still.tmk")
+    recorder = t.start([t.tidemark, "record", "--quiet", "-o", trace, t.program(t.path("still.c"))], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    t.equal(recorder.stdout.readline(), b"one\n", "the program's first word")
+    row = until(t, "100 blocks", shows(t, trace), lambda r: r["live_count"] == 100)
+    t.equal((row["live_bytes"], row["allocations"]), (100000, 100), "what was done afterwards")
+    recorder.stdin.close()
+    t.equal(recorder.wait(), 0, "the recording's status")
 
 
 @test
