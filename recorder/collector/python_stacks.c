@@ -1,6 +1,8 @@
 /* python_stacks.c - see python_stacks.h. */
 #include "python_stacks.h"
 
+#include "../python_program.h"
+
 #include "collector.h"
 #include "controls.h"
 #include "drain.h"
@@ -140,8 +142,7 @@ static uint32_t python_frame(struct tm_collector *c, const struct tm_ring_view *
 
 /* The interpreter as a program of its own consists of its library and a main() that calls it. */
 static bool is_python_program(const struct tm_module *m) {
-	const char *slash = m->path ? strrchr(m->path, '/') : NULL;
-	return m->entry && m->path && !strncmp(slash ? slash + 1 : m->path, "python", 6);
+	return m->entry && m->path && tm_is_python_program(m->path);
 }
 
 static void find_interpreter(const struct tm_collector *c, struct tm_ring_view *r) {

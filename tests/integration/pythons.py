@@ -2,6 +2,7 @@
 
     for python in each(t): ...        every interpreter from 3.8 on; prints "skipped: ..." for the versions that are not here
     library_of(t, python)            the library that a program can be linked with
+    for python, flags, home in with_libraries(t): ...    every one that has such a library, and how to link with it
     for python, version in torches(t): ...    an interpreter for each PyTorch, the oldest first; skips the test if there is none
 
 They are found where a user has them: python3.N on PATH, the versions of pyenv, /usr/bin, and what TIDEMARK_TEST_PYTHONS lists (separated by colons).
@@ -81,6 +82,18 @@ def library_of(t, python):
     """The interpreter as a library, None if there is none, and its PYTHONHOME."""
     *libraries, home = t.run([python.path, "-c", ASK_LIBRARY], status=0).text.split("\n")[:3]
     return next((path for path in libraries if path.endswith(".so") and os.path.exists(path)), None), home
+
+
+def with_libraries(t):
+    """Each CPython that a program can be linked with: it, how, and the PYTHONHOME of the program; skips the test if there is none."""
+    found = 0
+    for python in each(t):
+        library, home = library_of(t, python)
+        if library:
+            found += 1
+            yield python, (library, "-Wl,-rpath," + os.path.dirname(library)), home
+    if not found:
+        t.skip("no CPython here has a library to link with")
 
 
 @functools.lru_cache(maxsize=None)

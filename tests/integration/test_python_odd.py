@@ -6,7 +6,7 @@ script by its `# LINE` comment, so that the figures stand beside what they are a
 import itertools
 import os
 
-from pythons import each, library_of
+from pythons import each, with_libraries
 from tidemark_test import ROOT, main, test
 
 # What native frames are called says nothing of Python's, and to look it up takes most of a recording's time.
@@ -25,18 +25,6 @@ def write(t, text):
     with open(t.path("odd.py"), "w", encoding="utf-8") as file:
         file.write(HEAD + text)
     return t.path("odd.py")
-
-
-def with_libraries(t):
-    """Each CPython that a program can be linked with: it, how, and the PYTHONHOME of the program; skips the test if there is none."""
-    found = 0
-    for python in each(t):
-        library, home = library_of(t, python)
-        if library:
-            found += 1
-            yield python, (library, "-Wl,-rpath," + os.path.dirname(library)), home
-    if not found:
-        t.skip("no CPython here has a library to link with")
 
 
 def record(t, python, text, *options, flags=(), **how):
