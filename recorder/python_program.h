@@ -1,6 +1,6 @@
 /* python_program.h - which programs are the Python interpreter itself, by their names.
  *
- * Flow:     collector/python_stacks.c (its main is no frame of the program's) -> here
+ * Flow:     guest/python_find.c (its finalization is the process' exit) and collector/python_stacks.c (its main is no frame of the program's) -> here
  * Names:    python, python3, python3.11, python3.13t, python3.7dm, Debian's python3.11-dbg. A `python_host` or a `pythonista` embeds one.
  */
 #ifndef TIDEMARK_RECORDER_PYTHON_PROGRAM_H

@@ -271,7 +271,7 @@ static inline unsigned tm_ring_usable_word(uint64_t size, uint64_t usable) {
  *   SPAWN         child_pid                 posix_spawn returned it
  *   WAIT          child_pid status          a wait call of the program reaped it; status as of wait(2); x = 1: the program traces others, whose threads' ends
  *                                           it is told of as well, and those of processes that are not its children
- *   EXIT_BEGIN    (none)                    main returned, exit was called, the interpreter finalizes; the first one counts
+ *   EXIT_BEGIN    (none)                    main returned, exit was called, the interpreter that is the program finalizes; the first one counts
  *   EXIT          status                    _exit and its kin
  *   NOTE          text                      text = kind, NUL, sentence; x = 1: the closing summary says that allocations are missing
  *   THREAD_END    text                      the thread's name

@@ -59,8 +59,8 @@ CREATE TABLE process (
 	exe             TEXT,             -- path of the executable; NULL unknown
 	command         TEXT,             -- arguments joined by spaces; NULL unknown or dropped by --args=drop
 	start_ns        INTEGER NOT NULL,
-	exit_ns         INTEGER NOT NULL, -- when it began to leave (main returned, exit was called, the interpreter finalizes); = end_ns where it never
-	                                  -- did: killed, exec'd, or the trace does not say
+	exit_ns         INTEGER NOT NULL, -- when it began to leave (main returned, exit was called, the interpreter that is the program finalizes); = end_ns
+	                                  -- where it never did: killed, exec'd, or the trace does not say
 	end_ns          INTEGER NOT NULL, -- its last event, or its death if that is known and later; of one that the trace does not see end, up to when it is known
 	end_kind        TEXT NOT NULL,    -- exit, signal, exec, unknown
 	end_code        INTEGER,          -- exit status, or signal number; NULL for exec and unknown

@@ -15,7 +15,7 @@
 void tm_exit_begin_on(struct tm_thread *t);
 /* The thread whose number is the process's begins to end: libc leaves when the last one has. Between enter and leave, with ours begun. */
 void tm_exit_expect_last_thread(void);
-/* Emits EXIT_BEGIN when the interpreter begins to finalize: it also stops the walks over its frames. */
+/* The interpreter begins to finalize: stops the walks over its frames, and emits EXIT_BEGIN where it is the program. */
 void tm_exit_begin_of_python(struct tm_thread *t);
 
 /* Asks the check below, if there is one, and does that. */

@@ -89,7 +89,7 @@ void tm_exit_begin_on(struct tm_thread *t) {
 
 void tm_exit_begin_of_python(struct tm_thread *t) {
 	tm_python_leaves(t);
-	tm_exit_begin_on(t);
+	if (tm_python.is_program) tm_exit_begin_on(t);
 }
 
 void tm_python_ask(struct tm_thread *t) {

@@ -74,6 +74,7 @@ struct tm_python {
 	};
 	_Atomic bool heap_begins;     /* python_heap.c looks as each hook is left: the interpreter begins, and may set another allocator */
 	_Atomic bool counts_codes;
+	bool is_program; /* the process is nothing but the interpreter: it exits when that finalizes */
 	enum tm_python_frames kind;
 	uint32_t version;          /* 0x030c for 3.12 */
 	bool cframe;               /* the thread state points to a struct that points to the frame */

@@ -6,6 +6,8 @@
  * The code that runs Python functions is _PyEval_EvalFrameDefault. Compilers move its rare paths to a part of their own, which has no symbol in a
  * stripped library, but an entry in the unwind table: it is the function whose inside the evaluation loop jumps into.
  */
+#include "../python_program.h"
+
 #include "code_word.h"
 #include "elf_symbols.h"
 #include "process.h"
@@ -25,10 +27,28 @@ static const char *const names[] = {
 };
 
 /* A program that embeds the interpreter and asks what is a code object has the type in its own data (a copy relocation), and the library uses that one. */
-static void look_for_copy(const struct tm_symbols *program, struct tm_python_module *out) {
-	const ElfW(Sym) *symbol = tm_symbols_find(program, names[TM_PYTHON_CODE_TYPE]);
+static void look_for_copy(const struct tm_symbols *s, struct tm_python_module *out) {
+	const ElfW(Sym) *symbol = tm_symbols_find(s, names[TM_PYTHON_CODE_TYPE]);
 
-	if (symbol) out->symbols[TM_PYTHON_CODE_TYPE] = program->bias + symbol->st_value;
+	if (symbol) out->symbols[TM_PYTHON_CODE_TYPE] = s->bias + symbol->st_value;
+}
+
+/* What the program asks of the loader, and has itself. */
+static struct tm_symbols program;
+
+/* Is the program the interpreter? One that has another name is nothing but that, too, where it has its main function called. A host begins and ends an
+ * interpreter when it likes, and goes on. */
+static bool is_the_program(void) {
+	static const char *const mains[] = { "Py_BytesMain", "Py_RunMain", "Py_Main" };
+
+	if (tm_is_python_program(tm_program_path())) return true;
+	for (uint32_t i = 1; program.hash && i < tm_symbols_first(&program); i++) {
+		const char *name = program.names + program.symbols[i].st_name;
+
+		for (unsigned k = 0; k < sizeof mains / sizeof mains[0] && name[0] == 'P'; k++)
+			if (strcmp(name, mains[k]) == 0) return true;
+	}
+	return false;
 }
 
 #define TYPE_NAME_OFFSET 24u /* of a type's name, in all versions */
@@ -45,6 +65,7 @@ bool tm_python_look_in(const struct dl_phdr_info *info, struct tm_python_module 
 	struct tm_symbols s;
 
 	if (!tm_symbols_open(&s, info)) return false;
+	if (!info->dlpi_name[0]) program = s;
 	if (!tm_symbols_find(&s, names[TM_PYTHON_IS_FINALIZING]) && !tm_symbols_find(&s, names[TM_PYTHON_IS_FINALIZING_OLD])) {
 		if (!info->dlpi_name[0]) look_for_copy(&s, out);
 		return false;
@@ -329,6 +350,7 @@ void tm_python_found(struct tm_thread *t, const struct tm_python_module *module)
 	}
 	if (atomic_fetch_and(&p->state, ~TM_PYTHON_READY) & TM_PYTHON_READY) atomic_fetch_or(&p->state, TM_PYTHON_ASKS);
 	p->module = *module;
+	p->is_program = is_the_program();
 	p->current = (void *const _Atomic *)module->current;
 	p->current_thread =
 		(void *(*)(void))module->symbols[module->symbols[TM_PYTHON_CURRENT_THREAD] ? TM_PYTHON_CURRENT_THREAD : TM_PYTHON_CURRENT_THREAD_313];
