@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define TM_SHM_MAGIC 0x6d64697400000010ull /* the low half is the layout's version */
+#define TM_SHM_MAGIC 0x6d64697400000011ull /* the low half is the layout's version */
 #define TM_SESSION_ENV "TIDEMARK_SESSION"  /* path of the shared memory and which file it is, set by the collector for its child */
 #define TM_SESSION_NAME "tidemark"         /* is in the name of that memory, where /proc lists it */
 #define TM_OPTIONS_ENV "TIDEMARK_OPTIONS"  /* options of tidemark-record, for a program preloaded without it */
@@ -282,7 +282,8 @@ static inline unsigned tm_ring_usable_word(uint64_t size, uint64_t usable) {
  *                                           parent: such a number, or enum tm_heap_number, 0 none; device: number + 1, 0 none
  *   POOL          heap allocated reserved active inactive   bytes of a pool as its allocator tells them, ~0: unknown
  *   STATS         slot text                 a question (struct tm_stats_slot); text = name of the heap
- *   PYTHON_RUN    low high                  the interpreter's code that runs Python functions: native frames in it stand for Python frames
+ *   PYTHON_RUN    low high                  the interpreter's code that runs Python functions: native frames in it stand for Python frames. x = how many
+ *                                           such ranges it has before this one; 0: those of the ring's last interpreter hold no more. low = high: none
  *   PYTHON_CODE   number lines text         a code object by its number in this ring (numbers begin anew with the ring):
  *                                           lines = first line | enum tm_python_lines << 32; x = byte length of the file name; text = file name,
  *                                           qualified name, NUL, line table. In several pieces where it is long

@@ -171,7 +171,7 @@ static void take_lost(const struct control *t) {
 }
 
 static void take_python_run(const struct control *t) {
-	tm_python_take_run(t->c, t->r, t->numbers[0], t->numbers[1]);
+	tm_python_take_run(t->c, t->r, t->x == 0, t->numbers[0], t->numbers[1]);
 }
 
 static void take_python_code(const struct control *t) {

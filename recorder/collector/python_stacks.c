@@ -30,11 +30,16 @@ static uint32_t run_set(struct tm_python_stacks *s, uint32_t before, struct tm_p
 	return (uint32_t)s->run_set_count;
 }
 
-void tm_python_take_run(struct tm_collector *c, struct tm_ring_view *r, uint64_t low, uint64_t high) {
-	struct tm_python_ring *p = &r->python;
-	if (p->run_count == TM_PYTHON_RUNS) return;
+static void add_run(struct tm_collector *c, struct tm_python_ring *p, uint64_t low, uint64_t high) {
+	if (p->run_count == TM_PYTHON_RUNS || low >= high) return;
 	p->runs[p->run_count++] = (struct tm_python_range){ low, high };
 	p->run_set = run_set(&c->python, p->run_set, p->runs[p->run_count - 1]);
+}
+
+void tm_python_take_run(struct tm_collector *c, struct tm_ring_view *r, bool first, uint64_t low, uint64_t high) {
+	struct tm_python_ring *p = &r->python;
+	if (first) p->run_count = p->run_set = 0;
+	add_run(c, p, low, high);
 	p->interpreter_epoch = 0;
 	p->path++;
 	tm_python_native_changed(p, 0);

@@ -85,7 +85,8 @@ struct tm_python_ring { /* what a ring told of Python; part of its view */
 	uint32_t interpreter_epoch;            /* of the modules, when these two were found */
 };
 
-void tm_python_take_run(struct tm_collector *c, struct tm_ring_view *r, uint64_t low, uint64_t high);
+/* first: of an interpreter; what is known of another one holds no more. */
+void tm_python_take_run(struct tm_collector *c, struct tm_ring_view *r, bool first, uint64_t low, uint64_t high);
 void tm_python_take_code(struct tm_collector *c, struct tm_ring_view *r, uint64_t number, uint64_t lines, size_t file_bytes, const char *text, size_t n);
 /* false: it makes no sense. `words` are the frames behind the ticks. */
 bool tm_python_take_stack(struct tm_ring_view *r, size_t keep, const uint64_t *words, size_t n);

@@ -99,6 +99,7 @@ struct tm_python {
 		uintptr_t low, high;
 	} runs[2];                 /* code that runs Python functions, and the part of it that the compiler put elsewhere */
 	unsigned run_count;
+	uint32_t generation; /* counts interpreters whose code these were: one may be loaded again elsewhere, or another one */
 	struct tm_python_module module;
 };
 
@@ -163,8 +164,8 @@ struct tm_python_thread {
 	uint64_t word;                       /* what a record's first word says of it */
 	uint32_t run_frame;                  /* native frame that ran a Python function the last time that was asked, from the outermost */
 	uintptr_t run_slot;                  /* the same of a stack that was cut before that frame: where its return address lies */
+	uint32_t announced;                  /* the generation whose PYTHON_RUN is in this ring; 0: none */
 	bool cut;                            /* it goes on further out */
-	bool announced;                      /* PYTHON_RUN is in this ring */
 	uint8_t tries;                       /* to find `place` */
 	uint64_t *words;                     /* room for its record */
 	struct tm_python_code {

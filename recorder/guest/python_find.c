@@ -281,6 +281,7 @@ static void find_runs(struct tm_python *p) {
 	const struct tm_python_module *m = &p->module;
 
 	p->run_count = 0;
+	p->generation++;
 	if (!m->symbols[TM_PYTHON_EVAL] || !m->eval_bytes) return;
 	p->runs[0] = (struct tm_python_range){ m->symbols[TM_PYTHON_EVAL], m->symbols[TM_PYTHON_EVAL] + m->eval_bytes };
 	p->run_count = 1;

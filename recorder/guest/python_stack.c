@@ -286,12 +286,17 @@ static uint64_t instruction_offset(const struct tm_python_frame *f) {
 	return offset >= 0 && offset < SENT_BEFORE ? (uint64_t)offset : SENT_BEFORE;
 }
 
-static bool announce(struct tm_thread *t) {
-	for (unsigned i = 0; i < tm_python.run_count; i++) {
-		uint64_t words[2] = { tm_python.runs[i].low, tm_python.runs[i].high };
+TM_COLD static bool announce(struct tm_thread *t, struct tm_python_thread *s) {
+	uint32_t generation = tm_python.generation;
+	unsigned i = 0;
 
-		if (!tm_emit_control(t, TM_CTL_PYTHON_RUN, 0, 0, words, 2, NULL, 0)) return false;
-	}
+	do {
+		const struct tm_python_range none = { 0, 0 }, *run = i < tm_python.run_count ? &tm_python.runs[i] : &none;
+		uint64_t words[2] = { run->low, run->high };
+
+		if (!tm_emit_control(t, TM_CTL_PYTHON_RUN, 0, i, words, 2, NULL, 0)) return false;
+	} while (++i < tm_python.run_count);
+	s->announced = generation;
 	return true;
 }
 
@@ -300,8 +305,7 @@ TM_HOT static bool send(struct tm_thread *t, struct tm_python_thread *s, uint32_
 	uint32_t fresh = depth - keep;
 	uint64_t *r;
 
-	if (!s->announced && !announce(t)) return false;
-	s->announced = true;
+	if (s->announced != tm_python.generation && !announce(t, s)) return false;
 	for (uint32_t i = 0; i < fresh; i++) {
 		struct tm_python_frame *f = &s->next[i];
 		uint32_t number = tm_python_code_number(t, f->code);
@@ -345,7 +349,7 @@ void tm_python_start_thread(struct tm_thread *t) {
 	tm_python_forget(t);
 	s->place = s->current = &nothing;
 	s->tries = 0;
-	s->announced = false;
+	s->announced = 0;
 	s->last_number = s->code_count = 0;
 	if (s->codes) memset(s->codes, 0, s->code_capacity * sizeof *s->codes);
 }

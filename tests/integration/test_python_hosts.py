@@ -17,7 +17,8 @@ def write(t, name, text):
 
 def functions(db, size):
     """The stacks of malloc's blocks of that size, each from the outermost function inward."""
-    return [text.split(";") for (text,) in db.rows("SELECT s.text FROM allocation a JOIN stack_text s USING (stack_id) WHERE a.api = 'malloc' AND size_bytes = ?", size)]
+    rows = db.rows("SELECT s.text FROM allocation a JOIN stack_text s USING (stack_id) WHERE a.api = 'malloc' AND size_bytes = ?", size)
+    return [text.split(";") for (text,) in rows]
 
 
 BETWEEN = r"""
@@ -77,8 +78,8 @@ def hosts_go_on_when_python_ends(t):
     for i, (python, library, home) in enumerate(with_libraries(t)):
         db = t.imported(t.record([t.program(source, *library, name=f"rounds{i}")], "--names=none", "--python=off" if i % 2 else "--python=auto",
                                  env={"PYTHONHOME": home}))
-        t.equal(db.row("SELECT count(*), sum(alloc_ns < exit_ns) FROM allocation a JOIN process p ON p.id = a.process_id WHERE size_bytes = 1048577 AND free_ns IS NULL"),
-                (15, 15), f"{python}: blocks, and those from before the exit")
+        t.equal(db.row("SELECT count(*), sum(alloc_ns < exit_ns) FROM allocation a JOIN process p ON p.id = a.process_id "
+                       "WHERE size_bytes = 1048577 AND free_ns IS NULL"), (15, 15), f"{python}: blocks, and those from before the exit")
         t.ask("check", db.path, "--max-leak=14MiB", status=3)
 
 
@@ -111,6 +112,56 @@ def interpreters_exit_when_they_finalize(t):
             rows = db.rows("SELECT size_bytes, alloc_ns >= exit_ns FROM allocation a JOIN process p ON p.id = a.process_id WHERE a.api = 'malloc' "
                            "AND size_bytes BETWEEN 770001 AND 770003 ORDER BY 1")
             t.equal(rows, [(size, 1) for size in after] + [(770003, 0)], f"{program}: blocks, and whether the process had begun to exit")
+
+
+LOADED = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+static void round_of(const char *path, const char *home, int i) {
+	char text[300];
+	Dl_info info;
+	void *library;
+	setenv("PYTHONHOME", home, 1);
+	library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+	((void (*)(int))dlsym(library, "Py_InitializeEx"))(0);
+	snprintf(text, sizeof text, "def hold%d():\n for i in range(20): x = bytearray(%d)\nexec('def outer(): hold%d()\\nouter()')\n", i, 4200000 + i, i);
+	((int (*)(const char *, void *))dlsym(library, "PyRun_SimpleStringFlags"))(text, NULL);
+	dladdr(dlsym(library, "Py_InitializeEx"), &info);
+	((int (*)(void))dlsym(library, "Py_FinalizeEx"))();
+	char *base = info.dli_fbase;
+	if (dlclose(library) || dlopen(path, RTLD_NOW | RTLD_NOLOAD)) exit(1);
+	free(malloc(4300000 + i));
+	if (mmap(base, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != base) exit(2); /* it comes to lie elsewhere */
+}
+int main(int count, char **words) {
+	for (int i = 1; i + 1 < count; i += 2) round_of(words[i], words[i + 1], i);
+	return 0;
+}
+"""
+
+
+@test
+def loaded_again_elsewhere(t):
+    """A program loads an interpreter's library, closes it, and loads it again where it lies at another address, or that of another version."""
+    program = t.program(write(t, "loaded.c", LOADED), "-ldl")
+    libraries = [(python, [flags[0], home]) for python, flags, home in with_libraries(t)]
+    libraries = [(python, words) for python, words in libraries if t.run([program, *words]).status == 0]
+    if not libraries:
+        t.skip("no interpreter here goes when it is closed: they have loaded extensions")
+    every = [(python, words * 3) for python, words in libraries[-1:]] + [("each version", [word for _, words in libraries for word in words])]
+    for python, words in every:
+        db = t.imported(t.record([program, *words], env={"PYTHONNOUSERSITE": "1"}))
+        for i in range(1, len(words), 2):
+            blocks = functions(db, 4200001 + i)
+            t.equal(len(blocks), 20, f"{python}, loaded {i // 2}: blocks")
+            for stack in blocks:
+                t.equal([f for f in stack if f.startswith(("main", "round_of", "<module>", "outer", "hold"))],
+                        ["main", "round_of", "<module>", "<module>", "outer", f"hold{i}"], f"{python}, loaded {i // 2}: functions of {stack}")
+                t.check("_PyEval_EvalFrameDefault" not in stack, f"{python}, loaded {i // 2}: the interpreter's own functions in {stack}")
+            t.equal(functions(db, 4300000 + i), [["main", "round_of"]], f"{python}, loaded {i // 2}: in no interpreter")
 
 
 main()

@@ -159,7 +159,7 @@ static void view_start(struct tm_ring_view *v, bool has_python) {
 	*v = (struct tm_ring_view){ .process = &process, .path_known = true, .tid = 2, .pid = 1 };
 	v->python.known = true;
 	if (!has_python) return;
-	tm_python_take_run(&c, v, EVAL, EVAL + 0x100);
+	tm_python_take_run(&c, v, true, EVAL, EVAL + 0x100);
 	for (uint64_t i = 0; i < 4; i++) tm_python_take_code(&c, v, i, 10 * i | (uint64_t)TM_PYTHON_LNOTAB << 32, 4, "a.pyfun", 7);
 }
 
