@@ -21,10 +21,15 @@
 
 #define NOTES_MAX 8u
 
-#define OPERATORS 6u
-static const char *const operators_new[OPERATORS] = {
-	"_Znwm", "_Znam", "_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t", "_ZnwmSt11align_val_t", "_ZnamSt11align_val_t"
-};
+#define OPERATORS 8u
+static const char *const operators_new[OPERATORS] = { "_Znwm",
+						      "_Znam",
+						      "_ZnwmRKSt9nothrow_t",
+						      "_ZnamRKSt9nothrow_t",
+						      "_ZnwmSt11align_val_t",
+						      "_ZnamSt11align_val_t",
+						      "_ZnwmSt11align_val_tRKSt9nothrow_t",
+						      "_ZnamSt11align_val_tRKSt9nothrow_t" };
 
 #define FAMILY 4u
 static const char *const family[FAMILY] = { "malloc", "calloc", "realloc", "free" };

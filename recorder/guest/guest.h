@@ -389,6 +389,8 @@ bool tm_real_is_libc(void);              /* the allocator is libc's own. Takes t
 void tm_real_attached(void);             /* once, when the process is attached */
 size_t tm_real_usable(const void *addr); /* the bytes of a block that it has just given: asks it; SIZE_MAX: it cannot say */
 bool tm_real_is_foreign(enum tm_op op);  /* such blocks are another allocator's than malloc's, which cannot be asked about them */
+bool tm_real_is_unseen_new(
+	const void *caller); /* who asks is the allocator's operator new, of which not all is seen: none of it is recorded */
 size_t tm_real_usable_by_size(const void *addr, size_t size); /* the same of one without an alignment, that was asked for with this size */
 void *tm_next_symbol(const char *name);  /* dlsym(RTLD_NEXT), marked as ours; NULL if there is none */
 

@@ -461,7 +461,9 @@ static void record_aligned(struct tm_thread *t, enum tm_op op, void *p, int erro
 		if (p) nested_add(op, p, size, caller_of(frame));
 		return;
 	}
-	if (TM_UNLIKELY(!p)) {
+	if (TM_UNLIKELY(tm_real_is_unseen_new(caller_of(frame)))) {
+		/* its delete does not come by us */
+	} else if (TM_UNLIKELY(!p)) {
 		if (error == ENOMEM) record_refusal(t, op, size, frame);
 	} else if (!t->samples || tm_sample_take(t, p, size)) {
 		flags = tm_record_new(t, op, p, size, true, frame);

@@ -101,6 +101,11 @@ static void find_kind(const struct dl_phdr_info *info) {
 	tm_guest.maps_for_itself = is_jemalloc || tm_symbols_function(&symbols, "tc_malloc") || tm_symbols_function(&symbols, "mi_malloc");
 }
 
+/* jemalloc's operator new with an alignment calls aligned_alloc, and so us; its delete of that with a size frees the block inside. */
+bool tm_real_is_unseen_new(const void *caller) {
+	return room_of && tm_is_allocators(caller);
+}
+
 static void look_at_allocator(bool is_libc) {
 	struct dl_phdr_info info;
 	tm_ours_begin();

@@ -2,6 +2,7 @@
 
 Rows are chosen by the function that called the allocator, or by sizes that nothing else uses: the C library's own allocations are recorded too.
 """
+import glob
 import os
 import re
 import resource
@@ -114,6 +115,24 @@ def allocator_without_functions_that_align(t):
                 f"{preload}: the blocks")
         t.equal((rows[100][1], rows[600][1]), (112, None), f"{preload}: what is given for them")
         t.equal([rows[size][1] is None for size in (200, 300, 400, 500)], [preload == library] * 4, f"{preload}: whose the aligned ones are")
+
+
+@test
+def new_with_an_alignment(t):
+    """jemalloc's calls aligned_alloc, and its delete nothing of ours: neither is recorded. All others' is either wholly recorded or not at all."""
+    program = t.program("aligned_new.cc", "-std=c++17", cc="g++")
+    by_function = [(576, 100, 100)]
+    everything = [(448, 200, 200), (576, 100, 100), (896, 100, 100)]
+    for library in None, "libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libmimalloc.so.2", "libtbbmalloc_proxy.so.2":
+        if library and not glob.glob(f"/usr/lib/*/{library}"):
+            continue
+        for options in [], ["--sample=1"]:
+            command = ["env", f"LD_PRELOAD={t.shared_library(library)}", program] if library else [program]
+            db = t.imported(t.same_as_bare(command, *options))
+            rows = db.rows("select size_bytes, count(*), count(free_ns) from allocation where size_bytes in (448, 576, 896) group by 1 order by 1")
+            t.check(rows == everything or library and rows == by_function, f"{library}: blocks with {options}: {rows}")
+            noted = db.value("select count(*) from note where kind = 'bypassed' and text like '%operator new of its own%'")
+            t.check(noted or rows == everything, f"{library}: no note with {options}")
 
 
 @test
