@@ -50,12 +50,18 @@ __attribute__((constructor)) static void find_real(void) {
 	atomic_store_explicit(&real.found, true, memory_order_release);
 }
 
+/* The last thing that a function does which a hook of ours has called, by a jump: no frame of its own stands between the two. */
+static bool is_jump_from_hook(const void *caller) {
+	return tm_tls.inside && (uintptr_t)caller - tm_guest.text_low < tm_guest.text_high - tm_guest.text_low;
+}
+
 /* The thread's state, or NULL: only call the real function. What an allocator maps when a call went straight to it, with --sample, is known by who calls. */
 static struct tm_thread *enter(const void *caller) {
 	struct tm_thread *t;
 
 	if (TM_UNLIKELY(!atomic_load_explicit(&real.found, memory_order_acquire))) find_real();
 	if (TM_UNLIKELY(tm_guest.maps_for_itself && tm_guest.shm->sample_bytes && tm_is_allocators(caller))) return NULL;
+	if (TM_UNLIKELY(is_jump_from_hook(caller))) return NULL;
 	t = tm_hook_enter();
 	if (t) tm_python_poll(t);
 	if (t && !tm_guest.shm->mappings) {

@@ -102,6 +102,20 @@ def allocator_in_front_of_libcs(t):
 
 
 @test
+def calls_that_end_by_a_jump(t):
+    """From a function behind ours into another one of ours: nothing stands between the two on the stack, and what it does is the first one's all the same."""
+    maps = t.program("tail_calls.c", "-DMAPS", "-shared", "-fPIC", "-O2", name="libtail_calls_maps.so")
+    allocator = t.program("tail_calls.c", "-shared", "-fPIC", "-O2", "-fno-builtin", name="libtail_calls.so")
+    program = t.program("tail_calls.c", "-DPROGRAM")
+    for library, *options in ([maps], [maps, "--stacks=off"], [allocator], [allocator, "--sample=1"]):
+        db = t.imported(t.same_as_bare(["env", f"LD_PRELOAD={library}", program], *options))
+        rows = db.rows("""select api, size_bytes, count(*), count(free_ns) from allocation
+                          where size_bytes >= 1 << 20 or size_bytes = 10000 group by 1, 2 order by 1""")
+        t.equal(rows, [("malloc", 10000, 100, 0), ("mmap", 1 << 20, 100, 100), ("mremap", 2 << 20, 100, 100)], f"{library}: blocks and mappings with {options}")
+        t.equal(db.rows("select kind, count, reason from loss"), [], f"{library}: losses with {options}")
+
+
+@test
 def allocator_without_functions_that_align(t):
     """libc's give such blocks then, which the library cannot be asked about: pvalloc() beside jemalloc, every one beside a library that has none of them."""
     library = t.program("half_allocator.c", "-shared", "-fPIC", name="libhalf_allocator.so")
