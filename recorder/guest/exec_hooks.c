@@ -8,7 +8,8 @@
  *           may be left behind in memory.
  * Room:     targets and new environments lie in memory that the thread keeps for this, and never on its stack, which may be as small as PTHREAD_STACK_MIN
  *           while an environment is as large as a program makes it. What a vfork child took is its parent's again.
- * Real:     execve, execvpe, fexecve, execveat: execl, execv and the like are these with other arguments, in libc too, and so is a syscall() of them.
+ * Real:     execve, execvpe, fexecve, execveat: execl, execv and the like are these with other arguments, in libc too, and so is a syscall() of them. A library
+ *           behind ours may have one of execvp and execvpe, or call the one in the other: then each goes to the next of its own name.
  * Limits:   an exec by an instruction of the program's own is not seen.
  */
 #include "attach.h"
@@ -27,6 +28,8 @@
 static struct {
 	int (*execve)(const char *, char *const[], char *const[]);
 	int (*execvpe)(const char *, char *const[], char *const[]);
+	int (*execvp)(const char *, char *const[]); /* NULL: libc's, as execvpe, which it is then, with `environ` */
+	bool execlp_is_execvpe;                     /* likewise, with the arguments as an array */
 	int (*fexecve)(int, char *const[], char *const[]);
 	int (*execveat)(int, const char *, char *const[], char *const[], int);
 	int (*posix_spawn)(pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const[],
@@ -43,6 +46,10 @@ __attribute__((constructor)) static void find_real(void) {
 	if (atomic_load_explicit(&real.found, memory_order_acquire)) return;
 	*(void **)&real.execve = tm_next_symbol("execve");
 	*(void **)&real.execvpe = tm_next_symbol("execvpe");
+	*(void **)&real.execvp = tm_next_symbol("execvp");
+	bool is_libcs = tm_real_is_libcs(*(void **)&real.execvpe);
+	if (is_libcs && tm_real_is_libcs(*(void **)&real.execvp)) real.execvp = NULL;
+	real.execlp_is_execvpe = is_libcs && tm_real_is_libcs(tm_next_symbol("execlp"));
 	*(void **)&real.fexecve = tm_next_symbol("fexecve");
 	*(void **)&real.execveat = tm_next_symbol("execveat");
 	*(void **)&real.posix_spawn = tm_next_symbol("posix_spawn");
@@ -160,7 +167,7 @@ void tm_exec_hooks_end_thread(void) {
 
 /* --- one exec call, whatever its form --- */
 
-enum form { BY_PATH, BY_PATH_VARIABLE, BY_FD, BY_DIR, SPAWN, SPAWN_BY_PATH_VARIABLE };
+enum form { BY_PATH, BY_PATH_VARIABLE, BY_PATH_VARIABLE_IN_ENVIRON, BY_FD, BY_DIR, SPAWN, SPAWN_BY_PATH_VARIABLE };
 
 struct call {
 	enum form form;
@@ -173,10 +180,23 @@ struct call {
 	const posix_spawnattr_t *attributes;
 };
 
+/* execvp, where one of the two is not libc's. What a vfork child leaves in `environ` would be its parent's: it goes with the environment that it has. */
+static int call_execvp(const struct call *c, char *const *environment) {
+	char **before = environ;
+	bool is_alone = tm_is_sandboxed() ? !tm_tls.confined_child : tm_raw_getpid() == (int)tm_guest.pid;
+
+	if (is_alone) environ = (char **)environment;
+	int result = real.execvp(c->name, c->arguments);
+	if (is_alone && environ == (char **)environment) environ = before;
+	return result;
+}
+
 static int call_real(const struct call *c, char *const *environment) {
 	switch (c->form) {
 	case BY_PATH: return real.execve(c->name, c->arguments, environment);
 	case BY_PATH_VARIABLE: return real.execvpe(c->name, c->arguments, environment);
+	case BY_PATH_VARIABLE_IN_ENVIRON:
+		return real.execvp ? call_execvp(c, environment) : real.execvpe(c->name, c->arguments, environment);
 	case BY_FD: return real.fexecve(c->dir, c->arguments, environment);
 	case BY_DIR: return real.execveat(c->dir, c->name, c->arguments, environment, c->flags);
 	case SPAWN: return real.posix_spawn(c->child, c->name, c->actions, c->attributes, c->arguments, environment);
@@ -240,7 +260,7 @@ static const char *name_after_actions(const struct call *c, struct tm_exec_targe
 /* Found in `room`, if there is any. */
 static const struct tm_exec_target *target_of(const struct call *c, struct room *room) {
 	static const struct tm_exec_target unknown = { .class = TM_EXEC_UNKNOWN };
-	bool search = c->form == BY_PATH_VARIABLE || c->form == SPAWN_BY_PATH_VARIABLE;
+	bool search = c->form == BY_PATH_VARIABLE || c->form == BY_PATH_VARIABLE_IN_ENVIRON || c->form == SPAWN_BY_PATH_VARIABLE;
 	struct tm_exec_target *target;
 	const char *name;
 
@@ -370,8 +390,8 @@ TM_EXPORT_ALIGNED int execvpe(const char *name, char *const arguments[], char *c
 }
 
 TM_EXPORT_ALIGNED int execvp(const char *name, char *const arguments[]) {
-	return run_exec(
-		&(struct call){ .form = BY_PATH_VARIABLE, .name = name, .arguments = arguments, .environment = environ, .dir = AT_FDCWD });
+	return run_exec(&(struct call){
+		.form = BY_PATH_VARIABLE_IN_ENVIRON, .name = name, .arguments = arguments, .environment = environ, .dir = AT_FDCWD });
 }
 
 TM_EXPORT_ALIGNED int fexecve(int fd, char *const arguments[], char *const environment[]) {
@@ -447,8 +467,12 @@ TM_EXPORT_ALIGNED int execlp(const char *name, const char *first, ...) {
 	va_start(list, first);
 	take_arguments(&list, first, arguments, count);
 	va_end(list);
-	return run_exec(
-		&(struct call){ .form = BY_PATH_VARIABLE, .name = name, .arguments = arguments, .environment = environ, .dir = AT_FDCWD });
+	FIND_REAL();
+	return run_exec(&(struct call){ .form = real.execlp_is_execvpe ? BY_PATH_VARIABLE : BY_PATH_VARIABLE_IN_ENVIRON,
+					.name = name,
+					.arguments = arguments,
+					.environment = environ,
+					.dir = AT_FDCWD });
 }
 
 TM_EXPORT_ALIGNED int execle(const char *path, const char *first, ...) {

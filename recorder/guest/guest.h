@@ -386,6 +386,7 @@ extern _Alignas(TM_LINE_BYTES) struct tm_real tm_real TM_HIDDEN;
 bool tm_real_find(void);                 /* idempotent; false: it is under way, further out in this very call */
 bool tm_real_ready(void);                /* every function of tm_real is known */
 bool tm_real_is_libc(void);              /* the allocator is libc's own. Takes the loader's lock. */
+bool tm_real_is_libcs(const void *function); /* it is libc's, whatever it does */
 void tm_real_attached(void);             /* once, when the process is attached */
 size_t tm_real_usable(const void *addr); /* the bytes of a block that it has just given: asks it; SIZE_MAX: it cannot say */
 bool tm_real_is_foreign(enum tm_op op);  /* such blocks are another allocator's than malloc's, which cannot be asked about them */

@@ -18,6 +18,7 @@
  * What the kernel refuses for want of memory or address space (ENOMEM) is a record, too, as malloc's refusals are. Not so an mremap that may not
  * move its range: that it cannot grow where it is says nothing of memory.
  */
+#include "elf_symbols.h"
 #include "emit.h"
 #include "process.h"
 #include "raw.h"
@@ -30,8 +31,11 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+typedef void *mmap_function(void *, size_t, int, int, int, off_t);
+
 static struct {
-	void *(*mmap)(void *, size_t, int, int, int, off_t);
+	mmap_function *mmap;
+	mmap_function *mmap_behind; /* NULL: there is no other one */
 	int (*munmap)(void *, size_t);
 	void *(*mremap)(void *, size_t, size_t, int, ...);
 	int (*brk)(void *);
@@ -39,10 +43,39 @@ static struct {
 	_Atomic bool found;
 } real;
 
+/* One of mmap's two names, or both, are another library's that stands behind ours, where they are one function in libc, and here. It gets all calls, as nobody
+ * can tell by which name they came, but for its own, which are of the other name. */
+static struct dl_phdr_info interposer, own_module;
+
+static TM_COLD void find_mmap_of_interposer(mmap_function *mmap64) {
+	mmap_function *first = real.mmap, *behind = mmap64;
+
+	if (tm_real_is_libcs((void *)(uintptr_t)first)) {
+		first = mmap64;
+		behind = real.mmap;
+	}
+	tm_ours_begin();
+	bool is_known = tm_symbols_module((void *)(uintptr_t)first, &interposer) &&
+			tm_symbols_module((void *)(uintptr_t)find_mmap_of_interposer, &own_module);
+	tm_ours_end();
+	if (!is_known) return;
+	real.mmap = first;
+	real.mmap_behind = behind;
+}
+
+/* Who ends by a jump to us has our own caller. */
+static TM_COLD mmap_function *mmap_for(const void *caller) {
+	bool is_interposers = tm_symbols_is_in(&interposer, (uintptr_t)caller) || tm_symbols_is_in(&own_module, (uintptr_t)caller);
+
+	return is_interposers ? real.mmap_behind : real.mmap;
+}
+
 /* Normally done before main, so that no later hook call waits for the loader's lock. Two threads that come first write the same values. */
 __attribute__((constructor)) static void find_real(void) {
 	if (atomic_load_explicit(&real.found, memory_order_acquire)) return;
-	real.mmap = (void *(*)(void *, size_t, int, int, int, off_t))tm_next_symbol("mmap");
+	real.mmap = (mmap_function *)tm_next_symbol("mmap");
+	mmap_function *mmap64 = (mmap_function *)tm_next_symbol("mmap64");
+	if (mmap64 && mmap64 != real.mmap) find_mmap_of_interposer(mmap64);
 	real.munmap = (int (*)(void *, size_t))tm_next_symbol("munmap");
 	real.mremap = (void *(*)(void *, size_t, size_t, int, ...))tm_next_symbol("mremap");
 	real.brk = (int (*)(void *))tm_next_symbol("brk");
@@ -120,7 +153,8 @@ INLINE void remapped(struct tm_thread *t, void *at, size_t size, void *old, size
 
 TM_EXPORT void *mmap(void *wish, size_t size, int protection, int flags, int fd, off_t offset) {
 	struct tm_thread *t = enter(__builtin_return_address(0));
-	void *at = real.mmap(wish, size, protection, flags, fd, offset);
+	mmap_function *next = TM_UNLIKELY(real.mmap_behind) ? mmap_for(__builtin_return_address(0)) : real.mmap;
+	void *at = next(wish, size, protection, flags, fd, offset);
 
 	mapped(t, at, size, flags, fd, TM_FRAME);
 	return at;

@@ -46,6 +46,7 @@ static struct {
 	int (*waitid)(idtype_t, id_t, siginfo_t *, int);
 	void (*exit)(int);
 	void (*bare_exit)(int); /* _exit */
+	void (*bare_exit_of_c)(int); /* _Exit */
 	void (*quick_exit)(int);
 	_Atomic bool found;
 } real;
@@ -65,6 +66,7 @@ __attribute__((constructor)) static void find_real(void) {
 	*(void **)&real.waitid = tm_next_symbol("waitid");
 	*(void **)&real.exit = tm_next_symbol("exit");
 	*(void **)&real.bare_exit = tm_next_symbol("_exit");
+	*(void **)&real.bare_exit_of_c = tm_next_symbol("_Exit");
 	*(void **)&real.quick_exit = tm_next_symbol("quick_exit");
 	atomic_store_explicit(&real.found, true, memory_order_release);
 }
@@ -156,7 +158,7 @@ TM_EXPORT_ALIGNED void _exit(int status) {
 TM_EXPORT_ALIGNED void _Exit(int status) {
 	FIND_REAL();
 	leave(status, false);
-	real.bare_exit(status);
+	real.bare_exit_of_c(status);
 	end_process(status);
 }
 

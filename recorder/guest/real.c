@@ -39,6 +39,18 @@ bool tm_real_is_libc(void) {
 	return is_allocators((uintptr_t)gnu_get_libc_version);
 }
 
+/* libc's module is there for good. */
+bool tm_real_is_libcs(const void *function) {
+	static struct dl_phdr_info libc;
+
+	if (!libc.dlpi_phnum) {
+		tm_ours_begin();
+		tm_symbols_module((void *)(uintptr_t)gnu_get_libc_version, &libc);
+		tm_ours_end();
+	}
+	return tm_symbols_is_in(&libc, (uintptr_t)function);
+}
+
 /* --- how large is a block? ---
  *
  * Every allocation asks. glibc's malloc_usable_size looks also at what lies behind the block, which nobody else is about to touch: of a program whose memory
