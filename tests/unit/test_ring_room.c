@@ -29,6 +29,20 @@ uint64_t tm_clock_ns(clockid_t clock) {
 	return 0;
 }
 
+static unsigned claims_in_vain; /* so many fail */
+static bool is_coming;
+
+bool tm_ring_claim(struct tm_thread *t) {
+	(void)t;
+	if (!claims_in_vain) return true;
+	claims_in_vain--;
+	return false;
+}
+
+bool tm_ring_is_coming(void) {
+	return is_coming;
+}
+
 static struct tm_thread *begin_ring(void) {
 	struct tm_thread *t = &thread;
 	tm_guest.shm = &shm;
@@ -146,7 +160,22 @@ static void test_jumps(void) {
 	}
 }
 
+/* Who has no ring waits for one that is still to be read, and for no other. */
+static void test_find_ring(void) {
+	struct tm_thread *t = begin_ring();
+	CHECK(tm_find_ring(t));
+	claims_in_vain = 3;
+	is_coming = true;
+	CHECK(!tm_find_ring(t) && claims_in_vain == 2); /* --on-full=drop */
+	shm.on_full = TM_ON_FULL_WAIT;
+	CHECK(tm_find_ring(t) && claims_in_vain == 0);
+	claims_in_vain = 3;
+	is_coming = false;
+	CHECK(!tm_find_ring(t) && claims_in_vain == 2);
+}
+
 int main(void) {
+	test_find_ring();
 	test_full();
 	test_large_one_that_is_lost();
 	test_records_of_any_length();
