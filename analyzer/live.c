@@ -287,7 +287,7 @@ static void play_all(struct tm_live *l) {
 	}
 	uint64_t until_ns = l->merge.watermark_ns;
 	if (until_ns == UINT64_MAX) return;
-	/* Samples come in the chunk before what was done until then: until_ns may pass that. */
+	/* By a sample it may be later than events that come next; now_ns does not go back for them. */
 	if (until_ns && l->merge.newest_ns > until_ns + PATIENCE_NS) until_ns = l->merge.newest_ns - PATIENCE_NS;
 	settle(l, until_ns);
 }
