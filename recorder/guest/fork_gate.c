@@ -77,19 +77,28 @@ void tm_gate_leave_closing(void) {
 /* --- the forking thread --- */
 
 /* Whoever comes later may be counted for a moment, but sees us and steps back: what counts is that there was nobody once. */
-static bool is_left_in_time(_Atomic uint32_t *counter, uint32_t of_this_thread) {
-	if (atomic_load(counter) <= of_this_thread) return true; /* as nearly always, and without a look at the clock */
-	for (long until = now_ms() + TM_GATE_CLOSE_MS; atomic_load(counter) > of_this_thread; pause_briefly())
-		if (now_ms() >= until) return false;
+static bool is_left_in_time(_Atomic uint32_t *counter, uint32_t of_this_thread, _Atomic uint32_t *waited_for) {
+	if (atomic_load(counter) > of_this_thread) { /* hardly ever: and nearly always without a look at the clock */
+		uint32_t others = atomic_load(counter) - of_this_thread;
+		if (others <= atomic_load(waited_for))
+			return false; /* in vain: a destructor that never returns is waited for once, not at every fork */
+		for (long until = now_ms() + TM_GATE_CLOSE_MS; atomic_load(counter) > of_this_thread; pause_briefly()) {
+			if (now_ms() < until) continue;
+			atomic_store(waited_for, others);
+			return false;
+		}
+	}
+	if (atomic_load(waited_for)) atomic_store(waited_for, 0);
 	return true;
 }
 
 void tm_gate_close(void) {
+	static _Atomic uint32_t waited_for_closing, waited_for;
 	forks_of_this_thread++;
 	atomic_fetch_add(&forks_coming, 1);
-	fork_is_unclean = !is_left_in_time(&inside_closing, closing_of_this_thread);
+	fork_is_unclean = !is_left_in_time(&inside_closing, closing_of_this_thread, &waited_for_closing);
 	atomic_fetch_add(&forks, 1);
-	if (!is_left_in_time(&inside, inside_of_this_thread)) fork_is_unclean = true;
+	if (!is_left_in_time(&inside, inside_of_this_thread, &waited_for)) fork_is_unclean = true;
 }
 
 /* In the child nobody else exists, neither forking nor inside. */
