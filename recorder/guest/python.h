@@ -113,6 +113,8 @@ void tm_python_found(struct tm_thread *t, const struct tm_python_module *module)
 void *const _Atomic *tm_python_own_current(const struct tm_python *p);
 /* The interpreter's finalizing flag is set: no walk begins any more, and none is under way when this returns. Cheap once done. */
 void tm_python_leaves(const struct tm_thread *t);
+/* No other thread of the process that lives has had an event, not even one without a ring. */
+bool tm_python_is_alone(const struct tm_thread *t);
 
 /* python_heap.c: the interpreter was found, or is initialized again; a stack is being taken while TM_PYTHON_HEAP_PENDING is set. */
 void tm_python_heap_found(struct tm_thread *t);

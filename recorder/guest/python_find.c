@@ -318,12 +318,15 @@ static struct tm_ring *next_of_others(const struct tm_thread *t, uint32_t *i) {
 	return NULL;
 }
 
+bool tm_python_is_alone(const struct tm_thread *t) {
+	uint32_t first = 0;
+	return !next_of_others(t, &first) && atomic_load(&tm_guest.shm->unringed_events) == 0;
+}
+
 /* Done at once where there is one thread, as when an interpreter starts. Where there are more the kernel waits until all processors have done something
  * else, 10 ms and more: then it can wait until the interpreter leaves. */
 static void register_barrier_early(const struct tm_thread *t) {
-	uint32_t first = 0;
-	if (!tm_is_sandboxed() && !next_of_others(t, &first) && tm_sandbox_is_free(true))
-		tm_syscall(SYS_membarrier, REGISTER, 0, 0, 0, 0, 0);
+	if (!tm_is_sandboxed() && tm_python_is_alone(t) && tm_sandbox_is_free(true)) tm_syscall(SYS_membarrier, REGISTER, 0, 0, 0, 0, 0);
 }
 
 /* Walks look for TM_PYTHON_LEAVING after they have said that they walk; the barrier makes one of the two see the other. Behind a

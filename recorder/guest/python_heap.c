@@ -192,10 +192,6 @@ static bool is_initialized(void) {
 
 /* --- an interpreter that has not begun --- */
 
-static bool has_one_thread(void) {
-	return atomic_load(&tm_guest.next_thread) == 1;
-}
-
 static void begin(struct tm_thread *t) {
 	set(t);
 	if (atomic_load(&tm_python.heap_begins)) return;
@@ -210,8 +206,9 @@ bool tm_python_heap_at_leave(struct tm_thread *t) {
 
 	if (!atomic_load_explicit(&tm_python.heap_begins, memory_order_relaxed)) return false;
 	if (!atomic_load(&tm_guest.python_finalizing)) return true; /* its library is being closed, or gone; it may come again */
-	if (!is_initialized() && has_one_thread()) {
-		set(t);
+	if (!is_initialized()) {
+		if (tm_python_is_alone(t)) set(t);
+		else is_from_the_start = false; /* it may begin in another thread by now, and then have an allocator of its own */
 		return true;
 	}
 	if (atomic_compare_exchange_strong(&tm_python.heap_begins, &begins, false))
@@ -226,7 +223,7 @@ void tm_python_heap_found(struct tm_thread *t) {
 
 	if (!tm_guest.shm->python_heap) return;
 	if (!m->symbols[TM_PYTHON_GET_ALLOCATOR] || !m->symbols[TM_PYTHON_SET_ALLOCATOR] || !m->symbols[TM_PYTHON_THIS_THREAD]) return;
-	is_from_the_start = !is_initialized() && has_one_thread();
+	is_from_the_start = !is_initialized() && tm_python_is_alone(t);
 	if (is_from_the_start) begin(t);
 	atomic_fetch_or(&tm_python.state, TM_PYTHON_HEAP_PENDING);
 }

@@ -506,22 +506,27 @@ os._exit(0)
 
 @test
 def python_heap_of_interpreters_that_begin_again(t):
-    """A program loads the interpreter's library, closes it unused, and then has it begin and end three times, with and without loading it anew."""
+    """A program loads the interpreter's library, closes it unused, and then has it begin and end three times, with and without loading it anew, and with
+    and without a thread that ends before each time."""
     with open(t.path("again.c"), "w", encoding="utf-8") as file:
         file.write("""#include <dlfcn.h>
+#include <pthread.h>
 #include <stdlib.h>
 static void *library;
+static void *work(void *unused) { free(malloc(1000)); return unused; }
 static void begin(void) { ((void (*)(int))dlsym(library, "Py_InitializeEx"))(0); }
 static int run(const char *text) { return ((int (*)(const char *))dlsym(library, "PyRun_SimpleString"))(text); }
 static int end(void) { return ((int (*)(void))dlsym(library, "Py_FinalizeEx"))(); }
 int main(int argc, char **argv) {
-	int anew = atoi(argv[2]), failed = 0;
+	int anew = atoi(argv[2]), threads = atoi(argv[3]), failed = 0;
 	void *volatile kept;
 	dlclose(dlopen(argv[1], RTLD_NOW));
 	kept = malloc(770000);
 	free(kept);
 	library = dlopen(argv[1], RTLD_NOW);
 	for (int i = 0; i < 3; i++) {
+		pthread_t thread;
+		if (threads && pthread_create(&thread, NULL, work, NULL) == 0) pthread_join(thread, NULL);
 		begin();
 		failed |= run("x = bytes(123456)") | end();
 		if (anew) dlclose(library), library = dlopen(argv[1], RTLD_NOW);
@@ -535,12 +540,14 @@ int main(int argc, char **argv) {
         if not library:
             continue
         head = int(t.run([python.path, "-c", "import sys; print(sys.getsizeof(b''))"], status=0).text)
-        every = [({}, "0"), ({"PYTHONMALLOC": "debug"}, "1"), ({}, "1"), ({"PYTHONMALLOC": "debug"}, "0")]
-        for settings, anew in every if python is pythons[-1] or t.long else every[:2]:
-            db = t.imported(t.record([program, library, anew], "--python-heap=on", "--names=none", env={"PYTHONHOME": home, **settings}))
+        debug = {"PYTHONMALLOC": "debug"}
+        every = [({}, "0", "1"), (debug, "1", "0"), ({}, "1", "0"), (debug, "0", "1"), ({}, "0", "0"), (debug, "1", "1")]
+        for settings, anew, threads in every if python is pythons[-1] or t.long else every[:2]:
+            what = f"{python}, {settings}, loaded anew {anew}, threads {threads}"
+            db = t.imported(t.record([program, library, anew, threads], "--python-heap=on", "--names=none", env={"PYTHONHOME": home, **settings}))
             t.equal(db.rows("SELECT count(*), count(free_ns) FROM allocation a JOIN heap h ON h.id = a.heap_id AND h.name = 'python' WHERE size_bytes = ?",
-                            123456 + head), [(3, 3)], f"{python}, {settings}, loaded anew {anew}: blocks, and those that were freed")
-            t.equal(db.value("SELECT count(*) FROM loss"), 0, f"{python}, {settings}, loaded anew {anew}: losses, frees that match nothing included")
+                            123456 + head), [(3, 3)], f"{what}: blocks, and those that were freed")
+            t.equal(db.value("SELECT count(*) FROM loss"), 0, f"{what}: losses, frees that match nothing included")
         tried += 1
     if not tried:
         t.skip("no CPython here has a library to load")
