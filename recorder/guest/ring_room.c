@@ -110,13 +110,14 @@ TM_COLD static bool wait_for_room(struct tm_thread *t, uint64_t bytes) {
 
 /* The rings of threads that have ended are free again once they are read: who begins meanwhile and finds none waits like who finds its own full. */
 TM_COLD bool tm_find_ring(struct tm_thread *t) {
+	if (tm_ring_claim(t)) return true;
 	struct wait w = begin_wait();
 	_Atomic uint32_t nobody = 1;
-	while (!tm_ring_claim(t)) {
+	do {
 		if (!tm_ring_is_coming() || !may_wait_on(&w)) return false;
 		ring_the_bell();
 		sleep_on(&w, &nobody);
-	}
+	} while (!tm_ring_claim(t));
 	return true;
 }
 
