@@ -90,10 +90,11 @@ static void did_not_exec(void) {
 }
 
 static void did_spawn(pid_t child, enum tm_exec_class class, const char *path) {
-	struct tm_thread *t = tm_hook_enter_to_say();
+	struct tm_thread *t = (uint32_t)child == tm_tls.told_child ? NULL : tm_hook_enter_to_say();
 	uint64_t words[1] = { (uint64_t)child };
 
 	if (!t) return;
+	tm_tls.told_child = (uint32_t)child;
 	tm_emit_control(t, TM_CTL_SPAWN, 0, 0, words, 1, NULL, 0);
 	emit_exec(t, (uint32_t)child, class, path);
 	tm_hook_leave(t);
@@ -358,6 +359,7 @@ static int run_spawn(struct call *c) {
 	int error;
 
 	FIND_REAL();
+	tm_tls.told_child = 0;
 	if (tm_guest.is_inspected || (!tm_is_sandboxed() && !is_readable_call(c))) return call_real(c, c->environment);
 	if (!c->child) c->child = &child;
 	if (tm_is_sandboxed()) {

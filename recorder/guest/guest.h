@@ -225,6 +225,7 @@ struct tm_tls {
 	bool ended;       /* the last round of key destructors is over, but libc still frees what it kept for the thread */
 	bool saying;      /* what it is about to record is no event: tm_hook_enter_to_say() */
 	bool exec_is_open; /* it said that the process execs, and may have been a vfork child that could not ask for its own pid (exec_hooks.c) */
+	uint32_t told_child; /* whom it made was told of further in: a library behind ours may make its children by another hook */
 	void *exec_rooms[TM_EXEC_ROOMS]; /* exec_hooks.c's memory */
 	_Atomic uint32_t
 		confined_child; /* the pid of a vfork child that runs on this thread's stack and restricted itself; TM_CHILD_FLAGS (sandbox_hooks.c) */

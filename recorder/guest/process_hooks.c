@@ -241,6 +241,7 @@ static void announce_cloned(void) {
 
 /* Where no page is wiped the child would take itself for its parent: we tell it. Meanwhile, in the handlers of pthread_atfork, it is as if inside of a hook. */
 static struct tm_thread *before_fork(void) {
+	tm_tls.told_child = 0;
 	announce_cloned();
 	tm_gate_close();
 	return tm_guest.epoch_stays ? tm_hook_enter() : NULL;
@@ -267,7 +268,10 @@ static pid_t forked(pid_t child, struct tm_thread *before) {
 	if (child == 0) tm_inherited_locks_free(true);
 	t = child < 0 ? NULL : tm_hook_enter_to_say();
 	if (!t) return child;
-	if (child) tm_emit_control(t, TM_CTL_FORK, 0, tm_is_sandboxed() ? TM_EXEC_CONFINED : TM_EXEC_NATIVE, words, 1, NULL, 0);
+	if (child && (uint32_t)child != tm_tls.told_child) {
+		tm_emit_control(t, TM_CTL_FORK, 0, tm_is_sandboxed() ? TM_EXEC_CONFINED : TM_EXEC_NATIVE, words, 1, NULL, 0);
+		tm_tls.told_child = (uint32_t)child;
+	}
 	tm_hook_leave(t);
 	return child;
 }

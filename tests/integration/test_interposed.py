@@ -41,12 +41,21 @@ def an_exit_that_calls_another(t):
 def a_search_of_its_own_for_programs(t):
     """execvp and execlp are libc's execvpe with `environ`, but for such a library: that may call the one in the other, or have but one of them. Where it does not come
     to our execve, what a vfork child has made of `environ` stays so."""
-    for library, name, said, traced in ("EXECVPE", "echo", 6, 5), ("EXECVP", "no-such-program", 3, 3):
+    for library, name, said, traced in ("EXECVPE", "echo", 7, 6), ("EXECVP", "no-such-program", 3, 3):
         recording = recorded(t, library, name)
         t.equal(sum(":" not in line for line in recording.text.splitlines()), said, f"{library}: children that ran")
         db = t.imported(recording)
         t.equal(db.value("select count(*) from process where command like 'echo %'"), traced, f"{library}: children in the trace")
         t.equal(db.rows("select kind, text from note where kind = 'not-followed'"), [], f"{library}: notes")
+
+
+@test
+def children_by_another_hook(t):
+    """One that a fork makes by _Fork, or a posix_spawnp by posix_spawn, is one child."""
+    db = t.imported(recorded(t, "CHILDREN", "echo"))
+    t.equal(db.value("select count(*) from process where command like 'echo %'"), 7, "children")
+    t.equal(db.rows("select count(*), sum(forked), sum(recorded = 0) from process"), [(2 + 7 + 5, 5, 0)], "processes: before and behind each exec")
+    t.equal(db.value("select count(*) from note"), 0, "notes")
 
 
 main()
