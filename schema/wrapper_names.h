@@ -43,6 +43,8 @@
 	X("__gmp_default_allocate") X("__gmp_default_reallocate") X("ZSTD_customMalloc") X("ZSTD_customCalloc") X("CRYPTO_malloc") \
 	X("CRYPTO_zalloc") X("CRYPTO_realloc") X("CRYPTO_strdup") X("CRYPTO_strndup") X("CRYPTO_memdup") \
 	X("av_malloc*") X("av_calloc") X("av_realloc*") X("av_strdup") X("av_strndup") X("av_memdup") \
+	/* UCX, which Open MPI and MPICH may be built on: what it puts over the functions that map */ \
+	X("ucm_*") \
 	/* GLib */ \
 	X("g_malloc*") X("g_realloc*") X("g_try_malloc*") \
 	X("g_try_realloc*") X("g_aligned_alloc*") X("g_slice_alloc*") X("g_slice_copy") \
@@ -112,7 +114,7 @@
 	X("_dl_runtime_profile*")
 
 /* Modules, by how their file's name begins, whose functions without a name are an allocator's, too: libraries that nobody has symbols of. */
-#define TM_WRAPPER_MODULES(X) X("libcudart.so") X("libcuda.so") X("libcupti.so")
+#define TM_WRAPPER_MODULES(X) X("libcudart.so") X("libcuda.so") X("libcupti.so") X("libucm.so")
 
 /* clang-format on */
 

@@ -530,9 +530,12 @@ def sites_of_runtimes(t):
                 "std::string::_Rep::_S_create(unsigned long, unsigned long, std::allocator<char> const&)"),
                ("array_empty", "PyDataMem_UserNEW", "default_malloc"), ("osReserveHeapMemory", "my_mmap"), ("lib_work(int)", "_dl_runtime_profile_avx"),
                ("runtime.(*pageAlloc).sysGrow", "runtime.sysMap", "runtime.sysMapOS", "runtime.mmap", "runtime.mmap.func1", "runtime.callCgoMmap", "x_cgo_mmap"),
+               ("exchange", "ucm_mmap", "ucm_event_dispatch", None, "ucm_orig_mmap_syscall"),
                ("alloc::vec::Vec<T,A>::push",), ("os::init()",), ("Perl_newSVpv",), ("caml_state_init",)]
     trace = simple()
-    trace.events(1, [malloc(1000 + i, 0x1000 * (i + 1), i + 1, trace.stack("main", *names)) for i, names in enumerate(between)])
+    trace.module(1, 1, 0x400000, 0x10000, "/usr/lib/libucm.so.0")
+    unnamed = trace.frame(None, module=1, address=0x400300)
+    trace.events(1, [malloc(1000 + i, 0x1000 * (i + 1), i + 1, trace.stack("main", *[name or unnamed for name in names])) for i, names in enumerate(between)])
     db = database(t, finish(trace, t))
     t.equal([function for (function,) in db.rows("select function from site order by allocated_bytes")], [names[0] for names in between], "sites")
 
