@@ -113,35 +113,10 @@ def memory_while_a_thread_stands_still(t):
     t.check(peak <= 128 << 20, f"{peak >> 20} MiB")
 
 
-STANDS_STILL = """
-#include <pthread.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <unistd.h>
-static void sleeps(int s) { (void)s; for (;;) pause(); }
-static void *run(void *n) {
-	void *volatile p = malloc(10);
-	for (long i = 0; i < (long)n; i++) p = realloc(p, 10 + i * 7919 % 3001);
-	return p;
-}
-int main(void) {
-	pthread_t threads[15];
-	signal(SIGUSR1, sleeps);
-	for (int i = 0; i < 14; i++) pthread_create(&threads[i], NULL, run, (void *)1000000000);
-	for (int i = 0; i < 14; i++) { usleep(10000); pthread_kill(threads[i], SIGUSR1); }
-	pthread_create(&threads[14], NULL, run, (void *)4000000);
-	pthread_join(threads[14], NULL);
-	_exit(0);
-}
-"""
-
-
 @test
 def memory_while_recorded_threads_stand_still(t):
     """Fourteen threads are interrupted by a handler that never returns, mostly in the middle of a realloc; another one reallocs four million times."""
-    with open(t.path("still.c"), "w", encoding="ascii") as file:
-        file.write(STANDS_STILL)
-    trace = t.record([t.program(t.path("still.c"))]).trace
+    trace = t.record([t.program("stands_still.c")]).trace
     peak = import_peak(t, t.path("recorded.db"), trace)
     db = sqlite3.connect(t.path("recorded.db"))
     t.equal(db.execute("select kind from loss").fetchall(), [], "losses")
