@@ -312,7 +312,9 @@ FROM lifetime_bucket b JOIN heap h ON h.id = b.heap_id;
 -- What lies between resident memory and live bytes, where the recorder looked at the process' mappings. Parts of gap_bytes, none larger than what
 -- is left of it: file_bytes (resident pages of mapped files: code, data, libraries), stack_bytes (of threads), shared_bytes (shared memory),
 -- retained_bytes (anonymous memory beyond what is live: what allocators keep, and their rounding), unknown_bytes. arena_bytes: of the anonymous
--- memory, glibc's arenas of threads (live blocks included). pss_bytes, cgroup_bytes: the latest readings; NULL: none.
+-- memory, glibc's arenas of threads (live blocks included). pss_bytes, cgroup_bytes: the latest readings; NULL: none. What a fork's child inherited is
+-- not live in it, and counts as retained_bytes; anonymous memory that is mapped as shared is live and counts as shared_bytes, and retained_bytes is too
+-- small by that: the kernel's figures do not tell it from shared memory that is not recorded.
 CREATE VIEW memory_gap_part AS
 WITH look AS (
 	SELECT f.trace_id, g.process_id, g.ts_ns, g.rss_bytes, g.live_bytes, g.tool_bytes, g.gap_bytes, g.estimated, f.value AS file, s.value AS stack, c.value AS shared,

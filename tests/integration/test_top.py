@@ -250,6 +250,10 @@ def staged(t, **streams):
     return recorder
 
 
+def is_begun(trace):
+    return os.path.exists(trace) and os.path.getsize(trace) > 0
+
+
 def until(t, what, ask, holds):
     for _ in range(300):
         got = ask()
@@ -345,7 +349,7 @@ def rates_between_two_writes(t):
     with open(t.path("steady.c"), "w", encoding="ascii") as file:
         file.write(STEADY)
     recorder = t.start([t.tidemark, "record", "--quiet", "-o", t.path("live.tmk"), t.program(t.path("steady.c"), name="steady")], stdin=subprocess.PIPE)
-    until(t, "the heap", lambda: rows(t, t.path("live.tmk"), "--count=1") if os.path.exists(t.path("live.tmk")) else [], bool)
+    until(t, "the heap", lambda: rows(t, t.path("live.tmk"), "--count=1") if is_begun(t.path("live.tmk")) else [], bool)
     watcher = t.start([t.tidemark, "top", t.path("live.tmk"), "--heap=malloc", "--format=csv", "--interval=50ms"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     looks = csv.DictReader(io.TextIOWrapper(watcher.stdout))
     seen, told = next(looks), []
