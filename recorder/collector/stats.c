@@ -37,10 +37,11 @@ void tm_stats_asked(struct tm_collector *c, struct tm_process *p, uint64_t slot,
 static bool is_whole(struct tm_collector *c, const struct tm_process *p) {
 	struct tm_tally_process t = tm_tally_of(c->tally, p->id);
 	if (t.approximate || t.was_stopped || c->lost_events || atomic_load(&c->session.shm->unringed_events)) return false;
+	uint64_t now_ns = tm_monotonic_ns();
 	for (uint32_t i = 0; i < c->session.ring_count; i++) {
 		const struct tm_ring_view *r = &c->rings[i];
 		if (!r->claimed || r->process != p) continue;
-		if (tm_stands_still(r, tm_monotonic_ns())) return false;
+		if (tm_stands_still(r, now_ns)) return false;
 		const struct tm_ring *ring = tm_session_ring(&c->session, i);
 		if (atomic_load(&ring->lost_events) || atomic_load(&ring->nested_lost)) return false;
 	}

@@ -91,6 +91,12 @@ def standing_still(path, apart, count, parts):
     trace.save(path)
 
 
+def check_peak_while_still(t, peak):
+    if t.sanitized:
+        t.skip("memory is not what it would be without the sanitizer")
+    t.check(peak <= 128 << 20, f"{peak >> 20} MiB")
+
+
 @test
 def memory_while_a_thread_stands_still(t):
     """More than 300 MiB where all that the others do meanwhile is kept waiting for it. Its free comes when another block lives at that address, and ends nothing."""
@@ -108,9 +114,7 @@ def memory_while_a_thread_stands_still(t):
     t.equal(db.execute("select allocations, allocated_bytes, live_at_end_count from heap_total where heap_id = 0").fetchone(),
             (parts * count + 4, parts * count * 64 + 340, 2), "totals")
     db.close()
-    if t.sanitized:
-        t.skip("memory is not what it would be without the sanitizer")
-    t.check(peak <= 128 << 20, f"{peak >> 20} MiB")
+    check_peak_while_still(t, peak)
 
 
 @test
@@ -123,9 +127,7 @@ def memory_while_recorded_threads_stand_still(t):
     n = db.execute("select count(*) from allocation where thread_id = (select max(thread_id) from allocation)").fetchone()
     t.equal(n, (4_000_001,), "blocks of the thread that works")
     db.close()
-    if t.sanitized:
-        t.skip("memory is not what it would be without the sanitizer")
-    t.check(peak <= 128 << 20, f"{peak >> 20} MiB")
+    check_peak_while_still(t, peak)
 
 
 @test
