@@ -640,20 +640,9 @@ uint64_t tm_drain_safe_until(const struct tm_ring_view *r, uint64_t now_ticks) {
 	return safe < now_ticks ? safe : now_ticks;
 }
 
-/* The watermark of all rings but one; NULL: of all. */
-static uint64_t watermark_without(const struct tm_collector *c, const struct tm_ring_view *one, uint64_t now_ticks, uint32_t used) {
-	uint64_t watermark = now_ticks;
-	for (uint32_t i = 0; i < used; i++) {
-		const struct tm_ring_view *r = &c->rings[i];
-		uint64_t safe = r->claimed && r != one ? tm_drain_safe_until(r, now_ticks) : now_ticks;
-		if (safe < watermark) watermark = safe;
-	}
-	return watermark;
-}
-
 /* Everything below the watermark can go its way. */
 static void advance(struct tm_collector *c, uint64_t now_ticks, uint32_t used) {
-	uint64_t watermark = watermark_without(c, NULL, now_ticks, used);
+	uint64_t watermark = tm_watermark_without(c, NULL, now_ticks, used);
 	if (watermark > c->watermark_ticks) c->watermark_ticks = watermark;
 	tm_columns_settle(c);
 	c->patient_ticks = tm_patient_ticks(c, now_ticks, used);
@@ -695,7 +684,7 @@ static size_t advance_bytes(const struct tm_collector *c) {
 static void read_rings(struct tm_collector *c, uint64_t now_ticks, uint32_t used) {
 	size_t since = 0, apart = advance_bytes(c);
 	struct tm_ring_view *r = tm_ring_order_first(&c->order);
-	uint64_t alone = c->order.count == 1 ? watermark_without(c, r, now_ticks, used) : 0;
+	uint64_t alone = c->order.count == 1 ? tm_watermark_without(c, r, now_ticks, used) : 0;
 	if (alone) tm_tally_alone_until(c->tally, r->thread, tm_time_map_ns(&c->timebase.map, r->next_ticks), tm_time_map_ns(&c->timebase.map, alone));
 	else tm_tally_alone_until(c->tally, 0, 0, 0);
 	while ((r = tm_ring_order_first(&c->order))) {

@@ -19,6 +19,8 @@ struct tm_ring_view;
 
 /* As the last pass saw the ring. */
 bool tm_stands_still(const struct tm_ring_view *r, uint64_t now_ns);
+/* The watermark of all rings but one; NULL: of all. `used`: so many rings are looked at. */
+uint64_t tm_watermark_without(const struct tm_collector *c, const struct tm_ring_view *one, uint64_t now_ticks, uint32_t used);
 /* At least the watermark, and never less than before. `used`: so many rings are looked at, which a pass has read up to their heads. */
 uint64_t tm_patient_ticks(const struct tm_collector *c, uint64_t now_ticks, uint32_t used);
 
