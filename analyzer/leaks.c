@@ -91,6 +91,9 @@ struct finder {
 	double *levels;                /* at each look, of as many groups as there is room for: what they had live, bytes ... */
 	double look_at[TM_LEAK_LEVELS];   /* ... and where that was, on the line */
 	uint32_t **group_of;           /* by account and site: index + 1 */
+	TM_ARRAY(uint32_t) sites;      /* of all blocks that are live, in the order of each_survivor(): each is looked for once */
+	size_t visited;                /* so many of them */
+	bool no_memory;
 	struct survivor *survivors;    /* of the groups that are being judged, by group */
 	uint32_t *slots, mask;         /* hash of groups, index + 1 */
 };
@@ -313,9 +316,18 @@ static void note_birth(struct tm_leak_births *b, double at, uint64_t size_bytes)
 	if (at > b->last) b->last = at;
 }
 
+static uint32_t site_of_next(struct finder *x, size_t account, const struct tm_block *b) {
+	if (x->visited < x->sites.count) return x->sites.items[x->visited++];
+	uint32_t *place = tm_array_push(&x->sites), site = tm_sites_find(&x->l->accounts.items[account]->sites, b->stack);
+	if (place) *place = site;
+	else x->no_memory = true;
+	x->visited++;
+	return site;
+}
+
 /* The group that the block is a survivor of, if that is to be judged. */
 static struct group *new_group_of(struct finder *x, size_t account, const struct tm_block *b) {
-	uint32_t number = x->group_of[account][tm_sites_find(&x->l->accounts.items[account]->sites, b->stack)];
+	uint32_t number = x->group_of[account][site_of_next(x, account, b)];
 	return number > x->done ? &x->groups.items[number - 1] : NULL;
 }
 
@@ -351,6 +363,7 @@ static void visit_range(void *context, const struct tm_range *range) {
 
 /* Calls back with every block that is live and its account's index. */
 static void each_survivor(struct finder *x, void (*f)(struct finder *x, size_t account, const struct tm_block *b)) {
+	x->visited = 0;
 	for (size_t i = 0; i < x->l->accounts.count; i++) {
 		const struct tm_blocks *blocks = &x->l->accounts.items[i]->pairing.blocks;
 		for (size_t k = 0; k < blocks->all.count; k++)
@@ -372,7 +385,7 @@ static bool gather_survivors(struct finder *x) {
 	free(x->survivors);
 	x->survivors = tm_table_new(count + 1, sizeof *x->survivors);
 	if (x->survivors) each_survivor(x, keep_survivor);
-	return x->survivors != NULL;
+	return x->survivors && !x->no_memory;
 }
 
 static void note_survivor(const struct finder *x, const struct group *g, const struct survivor *s, struct tm_leak_facts *f,
@@ -722,6 +735,7 @@ bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const stru
 	free(x.levels);
 	for (size_t i = 0; x.group_of && i < l->accounts.count; i++) free(x.group_of[i]);
 	free(x.group_of);
+	tm_array_release(&x.sites);
 	free(x.survivors);
 	free(x.silences);
 	free(x.even);
