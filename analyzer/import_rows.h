@@ -50,7 +50,7 @@ void tm_functions_end(struct tm_import_rows *w);
 void tm_write_site_rows(struct tm_import_rows *w);
 /* The last two of one heap; sites: in the order of their stacks. */
 void tm_write_leak_rows(const struct tm_import_rows *w, const struct tm_account *a, const uint32_t *sites, size_t count);
-/* scope_packed, scope_instance_aggregate, scope_snapshot_packed. */
+/* scope_packed and its index, scope_instance_aggregate, scope_snapshot_packed. */
 void tm_write_scope_bulk_rows(struct tm_import_rows *w);
 
 /* function_aggregate. */

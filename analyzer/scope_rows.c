@@ -109,8 +109,44 @@ static bool collect_uses(struct scope_writer *c, const struct tm_scope_record *s
 	return true;
 }
 
+/* By process, then by start. */
+static int compare_places(const void *a, const void *b, void *scopes) {
+	const struct tm_scopes *x = scopes;
+	uint64_t i = *(const uint64_t *)a, k = *(const uint64_t *)b;
+	const struct tm_scope_record *s = tm_spill_at(&x->records, i), *t = tm_spill_at(&x->records, k);
+	if (s->process != t->process) return s->process > t->process ? 1 : -1;
+	if (s->start_ns != t->start_ns) return s->start_ns > t->start_ns ? 1 : -1;
+	return (i > k) - (i < k);
+}
+
+static void write_place(const struct scope_writer *c, uint64_t i) {
+	struct tm_bulk_table *t = &c->store->tables[TM_TABLE_SCOPE_BY_PROCESS];
+	const struct tm_scope_record *s = tm_spill_at(&c->x->records, i);
+	tm_bulk_number(t, c->r->bases.process + s->process);
+	tm_bulk_number(t, shifted(c, s->start_ns));
+	tm_bulk_number(t, c->x->base_row + i + 1);
+	tm_bulk_row(t, 0);
+}
+
+static bool are_in_place(struct tm_scopes *x) {
+	for (uint64_t i = 1; i < x->records.count; i++)
+		if (compare_places(&(uint64_t){ i - 1 }, &i, x) > 0) return false;
+	return true;
+}
+
+/* The index scope_by_process. Scopes of one process are there in the order in which they were opened, which mostly is the index's. */
+static void write_places(const struct scope_writer *c, struct tm_scopes *x) {
+	bool in_place = are_in_place(x);
+	uint64_t count = x->records.count, *places = in_place ? NULL : malloc(count * sizeof *places);
+	if (!places && !in_place) return tm_store_fail(c->store, "out of memory");
+	for (uint64_t i = 0; places && i < count; i++) places[i] = i;
+	if (places) qsort_r(places, count, sizeof *places, compare_places, x);
+	for (uint64_t i = 0; i < count && !c->store->failed; i++) write_place(c, places ? places[i] : i);
+	free(places);
+}
+
 void tm_write_scope_bulk_rows(struct tm_import_rows *w) {
-	const struct tm_scopes *x = &w->replay->scopes;
+	struct tm_scopes *x = &w->replay->scopes;
 	struct scope_writer c = { .w = w, .r = w->replay, .x = x, .store = w->store };
 	for (uint64_t i = 0; i < x->records.count && !w->store->failed; i++) {
 		const struct tm_scope_record *s = tm_spill_at(&x->records, i);
@@ -125,6 +161,7 @@ void tm_write_scope_bulk_rows(struct tm_import_rows *w) {
 		}
 	}
 	tm_array_release(&c.uses);
+	write_places(&c, x);
 }
 
 /* --- names --- */

@@ -69,6 +69,7 @@ static const struct {
 	[TM_TABLE_LEAK_STACK] = { "leak_stack", true },
 	[TM_TABLE_FUNCTION] = { "function_aggregate", false },
 	[TM_TABLE_SCOPE] = { "scope_packed", false },
+	[TM_TABLE_SCOPE_BY_PROCESS] = { "scope_by_process", true },
 	[TM_TABLE_SCOPE_INSTANCE] = { "scope_instance_aggregate", true },
 	[TM_TABLE_SCOPE_SNAPSHOT] = { "scope_snapshot_packed", true },
 	[TM_TABLE_CHECKPOINT_LIVE] = { "checkpoint_live", true },
@@ -218,6 +219,7 @@ static void copy_scratch(struct tm_store *s) {
 	sqlite3_free(attach);
 	for (int i = 0; i < TM_TABLE_COUNT; i++) {
 		char sql[160];
+		if (i == TM_TABLE_SCOPE_BY_PROCESS) continue; /* SQLite keeps it itself */
 		snprintf(sql, sizeof sql, "INSERT INTO main.%s SELECT * FROM scratch.%s%s", bulk_tables[i].name, bulk_tables[i].name,
 			 i == TM_TABLE_STACK || i == TM_TABLE_SCOPE ? " WHERE id > 0" : "");
 		tm_store_execute(s, sql);

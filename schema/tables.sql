@@ -167,6 +167,8 @@ CREATE TABLE scope_packed (
 	depth            INTEGER NOT NULL, -- number of scopes around it
 	forward_scope_id INTEGER           -- scope.id
 );
+-- Import writes it with the rows. All other indexes are made when every row is there, by views.sql.
+CREATE INDEX scope_by_process ON scope_packed(process_id, start_ns);
 
 -- A process-wide interval that repeats, such as a training iteration.
 CREATE TABLE step (

@@ -7,7 +7,7 @@
 --         allocator's wrapper. `module` is the path of the site's module. `estimated` is 1 where numbers come from sampling.
 -- Times in ns since the start of the earliest trace, sizes in bytes as requested, NULL is unknown.
 
--- Indexes first, which import makes when every row is there. allocation_packed has none on purpose: each would cost more than the rest of the import.
+-- Indexes first (but that of scopes: tables.sql), which import makes when every row is there. allocation_packed has none on purpose: each would cost more than the rest of the import.
 CREATE INDEX process_by_trace ON process(trace_id);
 CREATE INDEX thread_by_process ON thread(process_id);
 CREATE INDEX heap_by_process ON heap(process_id, name);
@@ -16,7 +16,6 @@ CREATE INDEX sample_by_process ON sample(process_id, name, ts_ns);
 CREATE INDEX checkpoint_by_time ON checkpoint(trace_id, ts_ns);
 CREATE INDEX snapshot_by_process ON snapshot(process_id, label, heap_id);
 CREATE INDEX step_by_process ON step(process_id, start_ns);
-CREATE INDEX scope_by_process ON scope_packed(process_id, start_ns);
 CREATE INDEX pool_state_by_heap ON pool_state(heap_id, ts_ns);
 CREATE INDEX scope_aggregate_by_name ON scope_aggregate(name, process_id);
 CREATE INDEX gpu_block_by_heap ON gpu_block(heap_id, alloc_ns);
