@@ -130,12 +130,13 @@ static void warn_of_ranks_apart(struct tm_store *store) {
 	sqlite3_finalize(row);
 }
 
-static int import_one(const struct sources *all, size_t i, struct tm_store *store) {
+static int import_one(const struct sources *all, size_t i, struct tm_store *store, struct tm_import_remains *remains) {
 	char what[300];
 	struct tm_progress progress;
 	snprintf(what, sizeof what, "importing '%s'", all->items[i].path);
 	tm_progress_start(&progress, what);
-	int rc = tm_import_trace(store, &all->items[i], offset_of(all, &all->items[i]), &progress);
+	tm_import_remains_wait(remains); /* its memory is the next one's */
+	int rc = tm_import_trace(store, &all->items[i], offset_of(all, &all->items[i]), &progress, remains);
 	tm_progress_end(&progress);
 	return rc;
 }
@@ -143,6 +144,7 @@ static int import_one(const struct sources *all, size_t i, struct tm_store *stor
 /* One attempt: all traces into a fresh database, or into one transaction. */
 static int attempt(struct sources *all, const char *database, const struct tm_import_options *options) {
 	struct tm_store store;
+	struct tm_import_remains remains = { 0 };
 	int rc = TM_IMPORT_FAILED;
 	if (tm_store_open(&store, database, options->mode) < 0) {
 		tm_fail("cannot import into '%s': %s", database, store.error);
@@ -150,7 +152,7 @@ static int attempt(struct sources *all, const char *database, const struct tm_im
 	}
 	settle_epoch(all, &store);
 	for (size_t i = 0; i < all->count; i++) {
-		rc = import_one(all, i, &store);
+		rc = import_one(all, i, &store, &remains);
 		if (rc == TM_IMPORT_FAILED) failed(&all->items[i], &store);
 		if (rc != TM_IMPORT_DONE) goto out;
 	}
@@ -160,6 +162,7 @@ static int attempt(struct sources *all, const char *database, const struct tm_im
 		rc = TM_IMPORT_FAILED;
 	}
 out:
+	tm_import_remains_wait(&remains);
 	tm_store_release(&store);
 	return rc;
 }

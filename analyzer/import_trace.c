@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* What one import holds; everything is released at one place. */
 struct import {
@@ -269,18 +270,37 @@ static int write_rows(struct import *x) {
 	return rc;
 }
 
-int tm_import_trace(struct tm_store *store, struct tm_import_source *source, uint64_t clock_offset_ns, struct tm_progress *progress) {
-	struct import x = { .store = store, .source = source, .progress = progress, .clock_offset_ns = clock_offset_ns };
-	find_bases(&x);
+static void release(struct import *x) {
+	tm_replay_release(&x->replay);
+	tm_stack_ids_release(&x->stacks);
+	tm_catalog_release(&x->catalog);
+	tm_reader_release(&x->reader);
+	tm_array_release(&x->readings.gaps);
+	tm_array_release(&x->readings.device_gaps);
+	free(x);
+}
+
+static void *release_behind(void *x) {
+	release(x);
+	return NULL;
+}
+
+int tm_import_trace(struct tm_store *store, struct tm_import_source *source, uint64_t clock_offset_ns, struct tm_progress *progress,
+		    struct tm_import_remains *remains) {
+	struct import *x = calloc(1, sizeof *x);
+	if (!x) return snprintf(source->error, sizeof source->error, "out of memory"), TM_IMPORT_FAILED;
+	*x = (struct import){ .store = store, .source = source, .progress = progress, .clock_offset_ns = clock_offset_ns };
+	find_bases(x);
 	int rc = TM_IMPORT_FAILED;
-	if (tm_reader_open(&x.reader, source->foreign ? source->foreign->path : source->path, source->error, sizeof source->error) < 0) goto out;
-	if ((rc = read_catalog(&x)) == TM_IMPORT_DONE) rc = write_rows(&x);
-out:
-	tm_replay_release(&x.replay);
-	tm_stack_ids_release(&x.stacks);
-	tm_catalog_release(&x.catalog);
-	tm_reader_release(&x.reader);
-	tm_array_release(&x.readings.gaps);
-	tm_array_release(&x.readings.device_gaps);
+	if (tm_reader_open(&x->reader, source->foreign ? source->foreign->path : source->path, source->error, sizeof source->error) == 0)
+		rc = read_catalog(x);
+	if (rc == TM_IMPORT_DONE) rc = write_rows(x);
+	remains->runs = pthread_create(&remains->thread, NULL, release_behind, x) == 0;
+	if (!remains->runs) release(x);
 	return rc;
+}
+
+void tm_import_remains_wait(struct tm_import_remains *remains) {
+	if (remains->runs) pthread_join(remains->thread, NULL);
+	remains->runs = false;
 }

@@ -33,7 +33,15 @@ enum tm_import_result {
 	TM_IMPORT_AGAIN = -2,  /* limit and limit_reason have been set: start over with an empty database */
 };
 
-/* clock_offset_ns: added to the trace's times. */
-int tm_import_trace(struct tm_store *store, struct tm_import_source *source, uint64_t clock_offset_ns, struct tm_progress *progress);
+/* What an import held in memory, and a thread gives back while others go on: page by page it takes as long as all indexes. Zeroed at first. */
+struct tm_import_remains {
+	pthread_t thread;
+	bool runs;
+};
+
+/* clock_offset_ns: added to the trace's times. What it leaves behind is to be waited for, however it ends. */
+int tm_import_trace(struct tm_store *store, struct tm_import_source *source, uint64_t clock_offset_ns, struct tm_progress *progress,
+		    struct tm_import_remains *remains);
+void tm_import_remains_wait(struct tm_import_remains *remains);
 
 #endif
