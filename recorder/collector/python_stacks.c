@@ -218,7 +218,7 @@ static void put_python(struct tm_collector *c, struct tm_ring_view *r) {
 			if (eval >= 0) node = put_natives_before(c, r, eval, node);
 		}
 		uint32_t frame = python_frame(c, r, p->frames[at]);
-		p->nodes[at] = node = frame ? tm_stack_child_frame(c, node, frame) : node;
+		p->nodes[at] = node = frame ? tm_stack_child_frame(c, r->process, node, frame) : node;
 	}
 	p->valid = p->depth;
 }

@@ -11,7 +11,7 @@
 #define CACHE_ENTRIES (16u << 10)
 #define CACHE_LINE 64u
 #define ID_MASK 0xffffffffu
-#define NODE_SLOTS_AT_FIRST 4096u
+#define SLOTS_AT_FIRST 256u
 
 static uint64_t mix(uint64_t a, uint64_t b) {
 	uint64_t h = (a ^ (b << 32 | b >> 32)) * 0x9E3779B97F4A7C15u;
@@ -40,7 +40,7 @@ static void free_slots(struct tm_slot_table *t) {
 
 static void slots_reserve(struct tm_slot_table *t) {
 	if (t->count * 2 < t->mask) return;
-	struct tm_slot_table grown = { .mask = t->mask ? t->mask * 2 + 1 : 4095, .count = t->count };
+	struct tm_slot_table grown = { .mask = t->mask ? t->mask * 2 + 1 : SLOTS_AT_FIRST - 1, .count = t->count };
 	grown.slots = tm_memory_new_table(grown.mask + 1, sizeof grown.slots[0]);
 	for (size_t i = 0; t->slots && i <= t->mask; i++)
 		if (t->slots[i]) slot_put(&grown, t->slots[i]);
@@ -60,12 +60,51 @@ static void write_frame(struct tm_group *g, uint32_t id, enum tm_frame_kind kind
 	g->frames[g->frame_count++] = (struct tm_frame){ kind, row->process, row->module, row->address };
 }
 
-/* They are kept by process: one with much code of its own must not take others' time, nor its own when it is gone. */
+/* --- tables of a process --- */
+
+static size_t seen_words(const struct tm_node_table *n) {
+	return (n->mask + 1) / 64 * TM_SEEN_BITS;
+}
+
+static struct tm_process_stacks *begin_stacks(struct tm_stack_tree *t, uint32_t process) {
+	size_t had = t->process_count;
+	t->processes = tm_memory_grow(t->processes, &t->process_count, (size_t)process + 1, sizeof t->processes[0]);
+	if (t->process_count > had) memset(t->processes + had, 0, (t->process_count - had) * sizeof t->processes[0]);
+	struct tm_process_stacks *own = t->processes[process] = tm_memory_new(1, sizeof *own);
+	slots_reserve(&own->frames);
+	own->nodes.mask = SLOTS_AT_FIRST - 1;
+	own->nodes.slots = tm_memory_new_table(SLOTS_AT_FIRST, sizeof own->nodes.slots[0]);
+	own->nodes.seen = tm_memory_new_table(seen_words(&own->nodes), sizeof own->nodes.seen[0]);
+	return own;
+}
+
+/* NULL: the process has none. */
+static struct tm_process_stacks *known_stacks_of(const struct tm_stack_tree *t, uint32_t process) {
+	return process < t->process_count ? t->processes[process] : NULL;
+}
+
+static struct tm_process_stacks *stacks_of(struct tm_stack_tree *t, uint32_t process) {
+	struct tm_process_stacks *own = known_stacks_of(t, process);
+	return own ? own : begin_stacks(t, process);
+}
+
+static void end_stacks(struct tm_stack_tree *t, uint32_t process) {
+	struct tm_process_stacks *own = known_stacks_of(t, process);
+	if (!own) return;
+	t->unknown_count -= own->unknown.count;
+	free_slots(&own->frames);
+	tm_memory_free_table(own->nodes.ids, own->nodes.capacity, sizeof own->nodes.ids[0]);
+	tm_memory_free_table(own->nodes.slots, own->nodes.mask + 1, sizeof own->nodes.slots[0]);
+	tm_memory_free_table(own->nodes.seen, seen_words(&own->nodes), sizeof own->nodes.seen[0]);
+	free(own->unknown.all);
+	free(own);
+	t->processes[process] = NULL;
+}
+
+/* --- frames --- */
+
 static void add_unknown(struct tm_stack_tree *t, const struct tm_frame_row *row, uint32_t id) {
-	size_t had = t->unknown_processes;
-	t->unknown = tm_memory_grow(t->unknown, &t->unknown_processes, (size_t)row->process + 1, sizeof t->unknown[0]);
-	if (t->unknown_processes > had) memset(t->unknown + had, 0, (t->unknown_processes - had) * sizeof t->unknown[0]);
-	struct tm_unknown_frames *u = &t->unknown[row->process];
+	struct tm_unknown_frames *u = &stacks_of(t, row->process)->unknown;
 	u->all = tm_memory_grow(u->all, &u->capacity, u->count + 1, sizeof u->all[0]);
 	u->all[u->count++] = (struct tm_unknown_frame){ row->address, t->event_ticks, id };
 	t->unknown_count++;
@@ -76,7 +115,7 @@ static uint32_t add_frame(struct tm_collector *c, uint64_t hash, struct tm_frame
 	t->frames = tm_memory_grow(t->frames, &t->frame_capacity, t->frame_count + 1, sizeof t->frames[0]);
 	t->frames[t->frame_count++] = row;
 	uint32_t id = (uint32_t)t->frame_count;
-	slot_add(&t->frame_table, hash, id);
+	slot_add(&stacks_of(t, row.process)->frames, hash, id);
 	write_frame(c->group, id, TM_FRAME_NATIVE, &row);
 	if (!row.module) add_unknown(t, &row, id);
 	return id;
@@ -94,9 +133,10 @@ uint32_t tm_stack_add_python_frame(struct tm_collector *c, const struct tm_proce
 static uint32_t frame_of(struct tm_collector *c, const struct tm_process *p, uint64_t address) {
 	struct tm_stack_tree *t = &c->stacks;
 	struct tm_frame_row row = { address, p->id, tm_module_at(c, p, address) };
+	const struct tm_slot_table *table = &stacks_of(t, p->id)->frames;
 	uint64_t hash = frame_hash(&row);
-	for (size_t at = (size_t)(hash >> 32) & t->frame_table.mask; t->frame_table.slots[at]; at = (at + 1) & t->frame_table.mask) {
-		uint64_t slot = t->frame_table.slots[at];
+	for (size_t at = (size_t)(hash >> 32) & table->mask; table->slots[at]; at = (at + 1) & table->mask) {
+		uint64_t slot = table->slots[at];
 		if ((slot ^ hash) & ~(uint64_t)ID_MASK) continue;
 		const struct tm_frame_row *known = &t->frames[(slot & ID_MASK) - 1];
 		if (known->address == row.address && known->process == row.process && known->module == row.module) return (uint32_t)slot;
@@ -137,10 +177,6 @@ static uint64_t node_hash(uint32_t parent, uint32_t frame) {
 	return mix(parent, frame + 0x51ed2701ull);
 }
 
-static size_t seen_words(const struct tm_node_table *n) {
-	return (n->mask + 1) / 64 * TM_SEEN_BITS;
-}
-
 static uint64_t *seen_word(const struct tm_node_table *n, uint64_t hash) {
 	return &n->seen[(hash >> 38) & ((n->mask * TM_SEEN_BITS + TM_SEEN_BITS - 1) >> 6)];
 }
@@ -159,30 +195,34 @@ static void put_waiting(struct tm_node_table *n) {
 }
 
 /* A new slot is fetched now and written a little later. */
-static void node_table_add(struct tm_node_table *n, uint64_t hash, uint32_t id) {
+static void node_table_put(struct tm_node_table *n, uint64_t hash, uint32_t id) {
 	if (n->waiting_count == TM_SLOTS_WAITING) put_waiting(n);
 	*seen_word(n, hash) |= seen_bit(hash);
 	__builtin_prefetch(&n->slots[hash >> 32 & n->mask], 1);
 	n->waiting[n->waiting_count++] = slot_value(hash, id);
-	n->count++;
 }
 
-/* Room for one more. What the table holds is in the nodes, and is not looked for in the old one. */
-static void node_table_reserve(struct tm_stack_tree *t) {
-	struct tm_node_table *n = &t->node_table;
-	if (n->count * 2 < n->mask) return;
+/* What the table holds is told by its ids, and is not looked for in the old slots. */
+static void node_table_grow(const struct tm_stack_tree *t, struct tm_node_table *n) {
 	n->slots = tm_memory_clear_and_double(n->slots, n->mask + 1, sizeof n->slots[0]);
 	n->seen = tm_memory_clear_and_double(n->seen, seen_words(n), sizeof n->seen[0]);
 	n->mask = n->mask * 2 + 1;
-	n->count = n->waiting_count = 0;
-	for (uint32_t id = 1; id <= t->node_count; id++) {
-		const struct tm_node_row *row = &t->nodes[id - 1];
-		if (row->parent != id - 1) node_table_add(n, node_hash(row->parent, row->frame), id);
+	n->waiting_count = 0;
+	for (size_t i = 0; i < n->count; i++) {
+		const struct tm_node_row *row = &t->nodes[n->ids[i] - 1];
+		node_table_put(n, node_hash(row->parent, row->frame), n->ids[i]);
 	}
 }
 
-static uint32_t node_table_find(const struct tm_stack_tree *t, uint64_t hash, uint32_t parent, uint32_t frame) {
-	const struct tm_node_table *n = &t->node_table;
+static void node_table_add(const struct tm_stack_tree *t, struct tm_node_table *n, uint64_t hash, uint32_t id) {
+	if (n->count * 2 >= n->mask) node_table_grow(t, n);
+	n->ids = tm_memory_grow_table(n->ids, &n->capacity, n->count + 1, sizeof n->ids[0]);
+	n->ids[n->count++] = id;
+	node_table_put(n, hash, id);
+}
+
+static uint32_t node_table_find(const struct tm_stack_tree *t, const struct tm_node_table *n, uint64_t hash, uint32_t parent,
+				uint32_t frame) {
 	for (size_t at = (size_t)(hash >> 32) & n->mask; n->slots[at]; at = (at + 1) & n->mask) {
 		const struct tm_node_row *known = &t->nodes[n->slots[at] - 1];
 		if (known->parent == parent && known->frame == frame) return n->slots[at];
@@ -190,34 +230,33 @@ static uint32_t node_table_find(const struct tm_stack_tree *t, uint64_t hash, ui
 	return 0;
 }
 
-static uint32_t further_child(struct tm_collector *c, uint32_t parent, uint32_t frame) {
-	struct tm_node_table *n = &c->stacks.node_table;
+static uint32_t further_child(struct tm_collector *c, const struct tm_process *p, uint32_t parent, uint32_t frame) {
+	struct tm_node_table *n = &stacks_of(&c->stacks, p->id)->nodes;
 	uint64_t hash = node_hash(parent, frame);
 	uint32_t id = 0;
 	if (*seen_word(n, hash) & seen_bit(hash)) {
 		put_waiting(n);
-		id = node_table_find(&c->stacks, hash, parent, frame);
+		id = node_table_find(&c->stacks, n, hash, parent, frame);
 	}
 	if (id) return id;
-	node_table_reserve(&c->stacks);
 	id = add_node(c, parent, frame);
-	node_table_add(n, hash, id);
+	node_table_add(&c->stacks, n, hash, id);
 	return id;
 }
 
-static inline uint32_t child_of(struct tm_collector *c, uint32_t parent, uint32_t frame) {
+static inline uint32_t child_of(struct tm_collector *c, const struct tm_process *p, uint32_t parent, uint32_t frame) {
 	const struct tm_stack_tree *t = &c->stacks;
 	if (parent == t->node_count) return add_node(c, parent, frame);
 	const struct tm_node_row *next = &t->nodes[parent]; /* the first node of all is a root */
-	return next->parent == parent && next->frame == frame ? parent + 1 : further_child(c, parent, frame);
+	return next->parent == parent && next->frame == frame ? parent + 1 : further_child(c, p, parent, frame);
 }
 
-uint32_t tm_stack_child_frame(struct tm_collector *c, uint32_t parent, uint32_t frame) {
-	return child_of(c, parent, frame);
+uint32_t tm_stack_child_frame(struct tm_collector *c, const struct tm_process *p, uint32_t parent, uint32_t frame) {
+	return child_of(c, p, parent, frame);
 }
 
 uint32_t tm_stack_child(struct tm_collector *c, const struct tm_process *p, uint32_t parent, uint64_t address) {
-	return child_of(c, parent, frame_at(c, p, address));
+	return child_of(c, p, parent, frame_at(c, p, address));
 }
 
 _Static_assert(sizeof(struct tm_chain) == CACHE_LINE, "a chain is a cache line");
@@ -225,11 +264,11 @@ _Static_assert(sizeof(struct tm_chain) == CACHE_LINE, "a chain is a cache line")
 void tm_stack_set_chain(struct tm_collector *c, const struct tm_process *p, struct tm_chain *chain, const struct tm_chain *wanted) {
 	uint32_t node = wanted->parent;
 	*chain = *wanted;
-	for (size_t i = 0; i < wanted->count; i++) chain->nodes[i] = node = child_of(c, node, frame_at(c, p, wanted->addresses[i]));
+	for (size_t i = 0; i < wanted->count; i++) chain->nodes[i] = node = child_of(c, p, node, frame_at(c, p, wanted->addresses[i]));
 }
 
 void tm_stack_descend(struct tm_collector *c, const struct tm_process *p, uint32_t parent, const uint64_t *addresses, size_t n, uint32_t *path) {
-	for (size_t i = 0; i < n; i++) path[i] = parent = child_of(c, parent, frame_at(c, p, addresses[i]));
+	for (size_t i = 0; i < n; i++) path[i] = parent = child_of(c, p, parent, frame_at(c, p, addresses[i]));
 }
 
 void tm_stack_tree_init(struct tm_stack_tree *t) {
@@ -237,29 +276,20 @@ void tm_stack_tree_init(struct tm_stack_tree *t) {
 	t->cache = tm_memory_new(CACHE_ENTRIES, sizeof t->cache[0]);
 	t->chain_memory = tm_memory_new((1u << TM_CHAIN_BITS) + 1, sizeof t->chains[0]);
 	t->chains = (struct tm_chain *)(((uintptr_t)t->chain_memory + CACHE_LINE - 1) & ~(uintptr_t)(CACHE_LINE - 1));
-	slots_reserve(&t->frame_table);
-	t->node_table.mask = NODE_SLOTS_AT_FIRST - 1;
-	t->node_table.slots = tm_memory_new_table(NODE_SLOTS_AT_FIRST, sizeof t->node_table.slots[0]);
-	t->node_table.seen = tm_memory_new_table(seen_words(&t->node_table), sizeof t->node_table.seen[0]);
 }
 
 void tm_stack_tree_keep_frames(struct tm_stack_tree *t) {
 	tm_memory_free_table(t->nodes, t->node_capacity, sizeof t->nodes[0]);
-	free_slots(&t->frame_table);
-	tm_memory_free_table(t->node_table.slots, t->node_table.mask + 1, sizeof t->node_table.slots[0]);
-	tm_memory_free_table(t->node_table.seen, seen_words(&t->node_table), sizeof t->node_table.seen[0]);
 	free(t->cache);
 	free(t->chain_memory);
-	for (size_t i = 0; i < t->unknown_processes; i++) free(t->unknown[i].all);
-	free(t->unknown);
+	for (size_t i = 0; i < t->process_count; i++) end_stacks(t, (uint32_t)i);
+	free(t->processes);
 	t->nodes = NULL;
-	t->node_count = t->node_capacity = t->unknown_count = t->unknown_processes = 0;
-	t->frame_table = (struct tm_slot_table){ 0 };
-	t->node_table = (struct tm_node_table){ 0 };
+	t->node_count = t->node_capacity = t->process_count = 0;
 	t->cache = NULL;
 	t->chains = NULL;
 	t->chain_memory = NULL;
-	t->unknown = NULL;
+	t->processes = NULL;
 }
 
 void tm_stack_tree_release(struct tm_stack_tree *t) {
@@ -270,9 +300,10 @@ void tm_stack_tree_release(struct tm_stack_tree *t) {
 
 /* --- frames without a module --- */
 
-/* NULL: the process never had one. */
+/* NULL: the process has none. */
 static struct tm_unknown_frames *unknown_of(const struct tm_stack_tree *t, uint32_t process) {
-	return process < t->unknown_processes ? &t->unknown[process] : NULL;
+	struct tm_process_stacks *own = known_stacks_of(t, process);
+	return own ? &own->unknown : NULL;
 }
 
 static bool is_within(const struct tm_unknown_frame *f, uint64_t low, uint64_t high) {
@@ -282,7 +313,7 @@ static bool is_within(const struct tm_unknown_frame *f, uint64_t low, uint64_t h
 static void give_module(struct tm_collector *c, uint32_t id, uint32_t module) {
 	struct tm_frame_row *row = &c->stacks.frames[id - 1];
 	row->module = module;
-	slot_add(&c->stacks.frame_table, frame_hash(row), id);
+	slot_add(&stacks_of(&c->stacks, row->process)->frames, frame_hash(row), id);
 	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_FRAME_MODULE);
 	meta->frame_module = (struct tm_frame_module){ id, module };
 }
@@ -321,9 +352,5 @@ void tm_stack_tree_looked_up(struct tm_stack_tree *t, uint32_t process) {
 }
 
 void tm_stack_tree_process_ended(struct tm_stack_tree *t, uint32_t process) {
-	struct tm_unknown_frames *u = unknown_of(t, process);
-	if (!u) return;
-	t->unknown_count -= u->count;
-	free(u->all);
-	*u = (struct tm_unknown_frames){ 0 };
+	end_stacks(t, process);
 }

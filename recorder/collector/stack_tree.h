@@ -5,7 +5,9 @@
  *           its address, in a small lossy cache and then by its identity (process, module, address); then the node among its parent's
  *           children. Most nodes have one child, which came right behind them and has the next id. Only others stand in a table.
  *           Programs come back to the same few frames below the same node: such chains are found as a whole.
- * Owns:     frames and nodes of the whole trace, each known by its id.
+ *           No two processes have a frame or a node in common. So each has tables of its own: those of a short one stay in the processor's
+ *           caches, however many there were before it, and go with it.
+ * Owns:     frames and nodes of the whole trace, each known by its id, and the tables of the processes that run.
  * Threads:  the drainer's.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_STACK_TREE_H
@@ -36,8 +38,10 @@ struct tm_slot_table { /* open addressing: upper half of the hash, id */
 
 /* Nodes whose id is not the next to their parent's. */
 struct tm_node_table {
+	uint32_t *ids; /* ascending */
+	size_t count, capacity;
 	uint32_t *slots; /* open addressing, at most half full: ids; 0: empty */
-	size_t count, mask;
+	size_t mask;
 	uint64_t *seen; /* bits: those of all slots' hashes are set, so that one whose bit is not set need not be looked for */
 	uint64_t waiting[TM_SLOTS_WAITING]; /* not in the table yet: upper half of the hash, id */
 	unsigned waiting_count;
@@ -58,26 +62,31 @@ struct tm_chain { /* frames that were seen one inside the other below a node, an
 	uint32_t checked; /* what the caller has found out about these addresses; 0: nothing */
 };
 
-struct tm_stack_tree {
-	struct tm_frame_row *frames; /* frames[id - 1] */
-	size_t frame_count, frame_capacity;
-	struct tm_node_row *nodes; /* nodes[id - 1] */
-	size_t node_count, node_capacity;
-	struct tm_slot_table frame_table;
-	struct tm_node_table node_table;
-	struct tm_frame_cache_entry *cache;
-	struct tm_chain *chains; /* a lossy cache of whole turns of a stack, 1 << TM_CHAIN_BITS */
-	void *chain_memory;
-	struct tm_unknown_frames { /* of one process: those without a module */
+/* Of one process. */
+struct tm_process_stacks {
+	struct tm_slot_table frames;
+	struct tm_node_table nodes;
+	struct tm_unknown_frames { /* those without a module */
 		struct tm_unknown_frame {
 			uint64_t address, ticks; /* ticks: of the event that it was new in */
 			uint32_t id;
 		} * all;
 		size_t count, capacity;
 		size_t looked_up; /* so many of them are no news any more */
-	} * unknown;              /* by the process's id */
-	size_t unknown_processes; /* room there */
-	size_t unknown_count;     /* of all of them */
+	} unknown;
+};
+
+struct tm_stack_tree {
+	struct tm_frame_row *frames; /* frames[id - 1] */
+	size_t frame_count, frame_capacity;
+	struct tm_node_row *nodes; /* nodes[id - 1] */
+	size_t node_count, node_capacity;
+	struct tm_frame_cache_entry *cache;
+	struct tm_chain *chains; /* a lossy cache of whole turns of a stack, 1 << TM_CHAIN_BITS */
+	void *chain_memory;
+	struct tm_process_stacks **processes; /* by the process's id; NULL: it has none, or is over */
+	size_t process_count;                 /* room there */
+	size_t unknown_count;                 /* frames without a module of all of them */
 	uint64_t event_ticks; /* of the event whose stack is read */
 };
 
@@ -88,8 +97,8 @@ void tm_stack_tree_keep_frames(struct tm_stack_tree *t);
 
 /* The node for `address` inside of `parent` (0: outermost); made if it is new. */
 uint32_t tm_stack_child(struct tm_collector *c, const struct tm_process *p, uint32_t parent, uint64_t address);
-/* The same for a frame that has an id. */
-uint32_t tm_stack_child_frame(struct tm_collector *c, uint32_t parent, uint32_t frame);
+/* The same for a frame of the process that has an id. */
+uint32_t tm_stack_child_frame(struct tm_collector *c, const struct tm_process *p, uint32_t parent, uint32_t frame);
 /* A new Python frame: its address is only a number. */
 uint32_t tm_stack_add_python_frame(struct tm_collector *c, const struct tm_process *p, uint64_t number);
 /* The same for several addresses, outermost first, each inside the one before; path gets their nodes. */
@@ -103,7 +112,7 @@ void tm_stack_tree_module_known(struct tm_collector *c, const struct tm_process 
 bool tm_stack_tree_has_new_unknown(const struct tm_stack_tree *t, uint32_t process, uint64_t low, uint64_t high);
 /* They have been looked up: what was not found was no module's. */
 void tm_stack_tree_looked_up(struct tm_stack_tree *t, uint32_t process);
-/* The process is over, and nothing more will be known of its frames. */
+/* The process is over: no stack of it will come, and nothing more will be known of its frames. */
 void tm_stack_tree_process_ended(struct tm_stack_tree *t, uint32_t process);
 
 /* Where the chain stands, if it is known. */
