@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import answers
@@ -34,6 +35,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 QUIET = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 MIB = 1 << 20
 JUDGED_TURNS = 3  # a round, of the tools that targets are about
+WATCHED_S = 0.1   # between two looks at the recorder's memory
 JUDGED_S = 20     # and as many more as it takes until all of them took this
 
 
@@ -85,6 +87,17 @@ class Run:
         self.rss, self.recorder_rss, self.size, self.beside = rss, recorder_rss, size, []
 
 
+def watch_peak(pid, peaks):
+    """Appends the process' peak memory in bytes, until it has ended. What wait4() tells is that of the largest of it and its children."""
+    try:
+        while True:
+            with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+                peaks += [int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM:")]
+            time.sleep(WATCHED_S)
+    except OSError:
+        pass
+
+
 def run_once(build, tool, command, env, work, client=None):
     """None if the tool or the program failed under it."""
     inside = [f"{build}/tests/bench/measured", f"{work}/measured"]
@@ -97,8 +110,11 @@ def run_once(build, tool, command, env, work, client=None):
         command = inside + command
     if out and os.path.exists(out):
         os.remove(out)  # who overwrites a large file waits for the file system, which frees the old one first and writes the new one out when it is closed
+    peaks = [0]
     start = time.monotonic()
     child = subprocess.Popen(command, env=env, cwd=work, **QUIET)
+    if tool.has_parent:
+        threading.Thread(target=watch_peak, args=(child.pid, peaks), daemon=True).start()
     if client:
         client()
     _, status, used = os.wait4(child.pid, 0)
@@ -110,7 +126,7 @@ def run_once(build, tool, command, env, work, client=None):
         user, system, rss = file.read().split()
     program_s = float(user) + float(system)
     size = os.path.getsize(out) if out and os.path.exists(out) else 0
-    return Run(wall_s, program_s, max(0.0, used.ru_utime + used.ru_stime - program_s), int(rss) * 1024, used.ru_maxrss * 1024, size)
+    return Run(wall_s, program_s, max(0.0, used.ru_utime + used.ru_stime - program_s), int(rss) * 1024, max(peaks), size)
 
 
 def rounds_of(build, chosen, command, env, work, rounds, client=None):
@@ -176,7 +192,7 @@ def trace_events(build, trace):
 def program_rows(report, build, work, program, chosen, rounds):
     runs, failed = rounds_of(build, chosen, program.command, program.env, work, rounds, program.client)
     if chosen[0] not in runs:
-        yield (program.name, "failed", *["-"] * 8)
+        yield (program.name, "failed", *["-"] * 10)
         return
     bare = runs[chosen[0]]
     exact = next((tool for tool in runs if tool.name == "tidemark"), None)
@@ -184,7 +200,7 @@ def program_rows(report, build, work, program, chosen, rounds):
     judged_by = "program_s" if program.client else "wall_s"
     for tool in chosen:
         if tool in failed:
-            yield (f"{program.name}: {tool.name}", "failed", *["-"] * 8)
+            yield (f"{program.name}: {tool.name}", "failed", *["-"] * 10)
             continue
         done = runs[tool]
         value = ratio(done, judged_by)
@@ -192,9 +208,9 @@ def program_rows(report, build, work, program, chosen, rounds):
         added = f"{(median(done, 'wall_s') - median(bare, 'wall_s')) * 1e9 / events:+.0f}" if events > 10_000 and tool is not chosen[0] and not program.client else "-"
         yield (f"{program.name}: {tool.name}", f"x{value:.2f}", spread(done, judged_by),
                f"x{ratio(done, 'program_s'):.2f}", f"{median(done, judged_by):.2f}", f"{median(done, 'recorder_s'):.2f}",
-               f"{events:,}" if tool is chosen[0] else "-", added,
+               f"{events:,}" if tool is chosen[0] else "-", f"{events / median(done, 'wall_s') / 1e6:.1f}" if events > 10_000 else "-", added,
                f"{median(done, 'size') / events:.2f}" if events > 10_000 and median(done, "size") else "-",
-               f"{median(done, 'rss') / MIB:.0f}")
+               f"{median(done, 'rss') / MIB:.0f}", f"{median(done, 'recorder_rss') / MIB:.0f}" if tool.has_parent else "-")
 
 
 def keep_trace(build, work, program):
@@ -207,20 +223,22 @@ def keep_trace(build, work, program):
 
 
 def real_programs(report, build, work, every_tool, options):
-    columns = ("program: tool", "wall/bare", "spread", "CPU/bare", "wall s", "recorder s", "events", "+ns/event", "bytes/event", "RSS MiB")
+    columns = ("program: tool", "wall/bare", "spread", "CPU/bare", "wall s", "recorder s", "events", "M events/s", "+ns/event", "bytes/event", "RSS MiB",
+               "recorder MiB")
 
     def rows():
         for program in programs.programs(work, build, options.torch):
             if not re.search(options.only, "programs " + program.name):
                 continue
             if program.missing:
-                yield (program.name, f"skipped: {program.missing}", *["-"] * 8)
+                yield (program.name, f"skipped: {program.missing}", *["-"] * 10)
                 continue
             chosen = [tool for tool in every_tool if tool.programs and tools.runs(tool, program)]
             yield from program_rows(report, build, work, program, chosen, options.rounds)
     report.table("Real programs", columns, rows(),
-                 "Redis is judged by the processor time of its server while redis-benchmark drives it, all others by wall time. RSS is the program's own, "
-                 "shared pages of its recorder included.")
+                 "Redis is judged by the processor time of its server while redis-benchmark drives it, all others by wall time. RSS is the program's own "
+                 "peak, `recorder MiB` that of the recorder, as last seen ten times a second; the rings, which both share, are in both. Tools that run in the "
+                 "program have no recorder.")
 
 
 # --- malloc/free pairs ---
