@@ -11,7 +11,7 @@
 #define CACHE_ENTRIES (16u << 10)
 #define CACHE_LINE 64u
 #define ID_MASK 0xffffffffu
-#define SLOTS_AT_FIRST 256u
+#define SLOTS_AT_FIRST 64u
 
 static uint64_t mix(uint64_t a, uint64_t b) {
 	uint64_t h = (a ^ (b << 32 | b >> 32)) * 0x9E3779B97F4A7C15u;
