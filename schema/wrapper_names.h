@@ -40,8 +40,9 @@
 	X("mi_malloc*") X("mi_calloc*") X("mi_realloc*") X("tc_malloc*") \
 	X("zmalloc*") X("zcalloc*") X("zrealloc*") X("ztrymalloc*") \
 	X("ztrycalloc*") X("ztryrealloc*") X("ngx_alloc") X("ngx_calloc") X("ngx_memalign") \
+	X("my_large_malloc") X("my_large_virtual_alloc") X("my_multi_malloc*") X("jv_mem_alloc*") X("jv_mem_calloc*") X("jv_mem_realloc*") X("jv_mem_strdup*") \
 	X("__gmp_default_allocate") X("__gmp_default_reallocate") X("ZSTD_customMalloc") X("ZSTD_customCalloc") X("CRYPTO_malloc") \
-	X("CRYPTO_zalloc") X("CRYPTO_realloc") X("CRYPTO_strdup") X("CRYPTO_strndup") X("CRYPTO_memdup") \
+	X("CRYPTO_zalloc") X("CRYPTO_realloc") X("CRYPTO_clear_realloc") X("CRYPTO_strdup") X("CRYPTO_strndup") X("CRYPTO_memdup") \
 	X("av_malloc*") X("av_calloc") X("av_realloc*") X("av_strdup") X("av_strndup") X("av_memdup") \
 	/* UCX, which Open MPI and MPICH may be built on: what it puts over the functions that map */ \
 	X("ucm_*") \
@@ -63,7 +64,7 @@
 	X("_PyType_AllocNoTrack") X("gc_alloc") X("pymalloc_*") \
 	X("new_arena") X("allocate_from_new_pool") X("_PyBytes_FromSize") \
 	X("PyDataMem_*") X("npy_alloc_cache*") X("default_malloc") X("default_calloc") X("default_realloc") \
-	/* other languages' runtimes: Fortran, Perl, PHP, R, Guile, SWI-Prolog, OCaml, GHC, Mono, HotSpot, Go */ \
+	/* other languages' runtimes: Fortran, Perl, PHP, R, Guile, SWI-Prolog, OCaml, GHC, Mono, HotSpot, Go, Tcl, Node and V8, Erlang */ \
 	X("_gfortrani_xmalloc*") X("_gfortrani_xcalloc") X("_gfortrani_xrealloc*") \
 	X("Perl_safesys*") X("Perl_savepv") X("Perl_savepvn") \
 	X("__zend_malloc") X("__zend_calloc") X("__zend_realloc") X("zend_strndup") \
@@ -77,6 +78,10 @@
 	X("monoeg_g_strdup") X("monoeg_g_strndup") X("monoeg_g_memdup") \
 	X("os::malloc") X("os::realloc") X("os::strdup") X("os::strdup_check_oom") X("AllocateHeap") X("ReallocateHeap") \
 	X("NMTPreInitAllocation::do_*") \
+	X("ChunkPool::allocate*") X("Arena::grow*") X("Arena::Amalloc*") X("mono_mempool_alloc*") \
+	X("TclpAlloc") X("TclpRealloc") X("Tcl_Alloc") X("Tcl_AttemptAlloc") X("Tcl_Realloc") X("Tcl_AttemptRealloc") \
+	X("node::NodeArrayBufferAllocator::*") X("v8::internal::AllocAtLeastWithRetry*") X("v8::internal::AllocWithRetry*") X("v8::base::OS::Allocate*") \
+	X("erts_sys_alloc") X("erts_sys_realloc") X("erts_sys_aligned_alloc*") \
 	X("x_cgo_mmap") X("runtime.callCgoMmap") X("runtime.mmap") X("runtime.sysAlloc*") X("runtime.sysReserve*") X("runtime.sysMap*") \
 	/* C++ containers' and allocators' inner functions */ \
 	X("std::allocator<*") X("std::__new_allocator<*") \

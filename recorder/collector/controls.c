@@ -112,7 +112,7 @@ static void take_note(const struct control *t) {
 	meta->note.ns = t->ticks;
 	meta->note.kind = zero ? tm_group_text(t->c->group, t->text, kind_bytes) : tm_text_of("note");
 	meta->note.text = tm_group_text(t->c->group, t->text + skip, t->text_bytes - skip);
-	t->c->is_bypassed |= t->x != 0;
+	t->c->is_bypassed |= t->x != 0 || tm_is_note(meta->note.kind, TM_NOTE_NO_CLOCK);
 }
 
 static uint32_t thread_of(const struct control *t) {

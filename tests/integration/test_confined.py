@@ -136,6 +136,8 @@ def full_ring_behind_a_filter(t):
 def strict_mode(t):
     """Strict mode takes the clock away: the recording of the process ends with a note."""
     for mode in ("strict", "strictly"):
+        said = t.record([t.program("confined.c"), mode]).errors
+        t.check("unrecorded   some allocations: " in said, f"{mode}: the summary: {said}")
         db = t.imported(confined(t, mode))
         t.equal(db.value("select count(*) from note where kind = 'no-clock' and text like '%time stamp counter%'"), 1, f"{mode}: notes")
         t.equal(db.value("select count(*) from allocation where size_bytes = 100"), 0, f"{mode}: blocks after it")
