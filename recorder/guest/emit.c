@@ -224,11 +224,15 @@ void tm_emit_text(struct tm_thread *t, enum tm_op op, const char *text, size_t n
 	tm_ring_for_attention(); /* memory is sampled at a mark */
 }
 
+static uint64_t lost_as(enum tm_control_op op) {
+	return op == TM_CTL_PYTHON_CODE || op == TM_CTL_PYTHON_RUN ? TM_PART_OF_EVENT : TM_NO_EVENT;
+}
+
 static bool emit_control_piece(struct tm_thread *t, enum tm_control_op op, unsigned flags, unsigned x, const uint64_t *words, unsigned word_count,
 			       const char *text, size_t n) {
 	unsigned text_words = (unsigned)((n + 7) / 8), all = 2 + word_count + text_words;
 	uint64_t *r;
-	if (!tm_reserve(t, all, TM_NO_EVENT, &r)) return false;
+	if (!tm_reserve(t, all, lost_as(op), &r)) return false;
 	r[0] = tm_ring_word(op, flags, all, x, (unsigned)n);
 	r[1] = tm_in_order(t, tm_now());
 	for (unsigned i = 0; i < word_count; i++) r[2 + i] = words[i];

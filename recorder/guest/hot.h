@@ -110,6 +110,8 @@ static inline void tm_clear_busy(struct tm_thread *t) {
 
 /* In place of the bytes that an event allocated: the record is of no allocation and no free, and is counted apart where it is lost. */
 #define TM_NO_EVENT UINT64_MAX
+/* The same of a record that only says what the event behind it needs: where it is lost that one is, too, and is counted for both. */
+#define TM_PART_OF_EVENT (UINT64_MAX - 1)
 
 /* The slow side of tm_reserve(): pads where the record would wrap, looks how far the collector has come, waits. NULL: the event is lost and counted.
  * There is room before the stamp is taken, where the event has none yet: who waits is not busy then, and holds nobody's watermark back. */

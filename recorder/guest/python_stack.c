@@ -313,7 +313,7 @@ TM_HOT static bool send(struct tm_thread *t, struct tm_python_thread *s, uint32_
 		if (!number) return false;
 		s->words[i] = number | instruction_offset(f) << 32 | (f->instr & 1 ? SENT_NATIVE : 0);
 	}
-	if (!tm_reserve(t, 2 + fresh, TM_NO_EVENT, &r)) return false;
+	if (!tm_reserve(t, 2 + fresh, TM_PART_OF_EVENT, &r)) return false;
 	r[0] = tm_ring_word(TM_CTL_PYTHON_STACK, 0, 2 + fresh, keep, fresh);
 	r[1] = tm_in_order(t, tm_now());
 	memcpy(r + 2, s->words, fresh * sizeof *r);

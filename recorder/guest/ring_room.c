@@ -172,6 +172,7 @@ static uint64_t least(uint64_t a, uint64_t b, uint64_t c) {
 
 static void count_lost(struct tm_ring *ring, uint64_t lost_bytes) {
 	bool is_event = lost_bytes != TM_NO_EVENT;
+	if (lost_bytes == TM_PART_OF_EVENT) return;
 	atomic_fetch_add_explicit(is_event ? &ring->lost_events : &ring->lost_records, 1, memory_order_relaxed);
 	if (is_event) atomic_fetch_add_explicit(&ring->lost_bytes, lost_bytes, memory_order_relaxed);
 }
