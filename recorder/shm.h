@@ -162,7 +162,7 @@ enum tm_ring_state { TM_RING_FREE = 0, TM_RING_CLAIMED = 1, TM_RING_ACTIVE = 2, 
 struct tm_ring {
 	_Atomic uint32_t state;
 	uint32_t process; /* process number (tm_shm.next_process) */
-	uint32_t pid, tid;
+	uint32_t pid, tid; /* tid 0: not known */
 	uint32_t thread;  /* number of the thread within the process, from 1: a thread that needs a second ring keeps it */
 	uint32_t padding;
 	uint64_t start_ticks;

@@ -787,7 +787,8 @@ bool tm_drain_is_pressing(const struct tm_collector *c) {
 /* A thread that ended without a word, while its process lives on: asked last, since all threads go when the process does. */
 static void find_vanished_thread(struct tm_ring_view *r, uint64_t now) {
 	struct tm_process *p = r->process;
-	if (!p || p->gone || p->foreign || p->pidfd < 0 || p->exec.announced || now - r->quiet_since_ns < HOUSEKEEPING_NS) return;
+	if (!p || p->gone || p->foreign || p->pidfd < 0 || !r->tid || p->exec.announced || now - r->quiet_since_ns < HOUSEKEEPING_NS)
+		return;
 	if (syscall(SYS_tgkill, r->pid, r->tid, 0) == 0 || errno != ESRCH) return;
 	struct pollfd process = { .fd = p->pidfd, .events = POLLIN };
 	if (poll(&process, 1, 0) == 0) r->vanished = true;

@@ -239,6 +239,20 @@ static uint8_t *map_ring(uint32_t index, bool is_first) {
 	return (uint8_t *)data;
 }
 
+/* A vfork child works with its parent's thread, whose ring this is to be: the system calls tell its own id, and libc's structure of the thread that of the
+ * parent's, in a place where glibc has it in all its versions, and where it was when both told the same. 0: it is not known. */
+static uint32_t id_of_thread(void) {
+	uint32_t tid = (uint32_t)tm_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0);
+	bool is_child = (uint32_t)tm_raw_getpid() != tm_guest.pid;
+#if defined(__x86_64__)
+	static _Atomic bool is_there;
+	uint32_t told = ((const uint32_t *)__builtin_thread_pointer())[0x2d0 / sizeof(uint32_t)];
+	if (!is_child) atomic_store(&is_there, told == tid);
+	else if (atomic_load(&is_there)) return told;
+#endif
+	return is_child ? 0 : tid;
+}
+
 bool tm_ring_claim(struct tm_thread *t) {
 	uint32_t count = tm_guest.shm->ring_count, slab_end = tm_guest.slab_first + SLAB_RINGS;
 	uint32_t index = tm_guest.slab ? claim_among(tm_guest.slab_first, slab_end) : slab_end;
@@ -252,7 +266,7 @@ bool tm_ring_claim(struct tm_thread *t) {
 	}
 	ring->process = tm_guest.process;
 	ring->pid = tm_guest.pid;
-	ring->tid = (uint32_t)tm_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0);
+	ring->tid = id_of_thread();
 	ring->thread = t->number;
 	ring->start_ticks = tm_ticks();
 	atomic_store(&ring->busy, 0);

@@ -71,6 +71,18 @@ def exec_chain(t):
 
 
 @test
+def a_thread_that_begins_with_a_vfork(t):
+    """Its child's call is the thread's own, under the thread's id, and so is what the thread does a while later."""
+    for how in ([], ["ends"]):
+        recording = t.record([t.program("vfork_first.c", "-pthread"), *how])
+        db = t.imported(recording)
+        t.equal(db.rows("select p.id, n.tid, count(*) from allocation a join process p on p.id = a.process_id join thread n on n.id = a.thread_id "
+                        "where a.size_bytes = 1000 group by 1, 2"), [(1, int(recording.text), 1000)], f"{how}: blocks by process and thread")
+        t.equal(db.value("select count(*) from process"), 2, f"{how}: processes")
+        no_loss(t, db)
+
+
+@test
 def vfork_and_exec(t):
     recording = t.same_as_bare([t.program("prog_vfork_exec.c")])
     t.equal(recording.status, 4, "exit status")
