@@ -121,15 +121,34 @@ static const char *file_name(const char *path) {
 	return slash ? slash + 1 : path;
 }
 
-/* What the file with the database's name is to this trace. It may be used if it is newer and holds one trace of the same size,
- * and replaced if that trace had this name. */
+static bool is_later(const struct timespec *a, const struct timespec *b) {
+	return a->tv_sec != b->tv_sec ? a->tv_sec > b->tv_sec : a->tv_nsec > b->tv_nsec;
+}
+
+/* What a database of one trace is to this one. Whether it holds the same recording counts, and not only times and sizes: what is moved to the trace's name, or
+ * copied with its times, may be older than the database, and of the same size. Such a move is later than the database, which tells when it is worth
+ * to translate another tool's recording. */
+static enum beside judge(const struct tm_database *d, const char *database, const char *trace, bool is_current, bool is_moved) {
+	char *path = tm_database_words(d, "SELECT path FROM trace");
+	bool is_namesake = path && strcmp(file_name(path), file_name(trace)) == 0;
+	sqlite3_free(path);
+	if (!is_current && is_namesake) return BESIDE_STALE;
+	enum tm_import_likeness likeness = tm_import_compare(d->handle, trace, !is_current || is_moved);
+	if (likeness == TM_IMPORT_OTHER) return is_namesake ? BESIDE_STALE : BESIDE_FOREIGN;
+	if (!is_current) return likeness == TM_IMPORT_SAME ? BESIDE_STALE : BESIDE_FOREIGN;
+	/* It need not be translated again. */
+	if (is_moved && likeness == TM_IMPORT_SAME) utimensat(AT_FDCWD, database, NULL, 0);
+	return BESIDE_FRESH;
+}
+
+/* What the file with the database's name is to this trace. It may be used if it is newer and holds this trace alone, of the same size, and replaced if it
+ * held an earlier state of it, or a trace of this name. */
 static enum beside examine(const char *database, const char *trace, const struct stat *trace_status) {
 	struct tm_database d = { 0 };
-	struct stat status;
+	struct stat status = { 0 };
 	enum beside verdict = BESIDE_FOREIGN;
-	bool is_newer = stat(database, &status) == 0 &&
-			(status.st_mtim.tv_sec != trace_status->st_mtim.tv_sec ? status.st_mtim.tv_sec > trace_status->st_mtim.tv_sec
-									       : status.st_mtim.tv_nsec >= trace_status->st_mtim.tv_nsec);
+	bool is_newer = stat(database, &status) == 0 && !is_later(&trace_status->st_mtim, &status.st_mtim);
+	bool is_moved = is_later(&trace_status->st_ctim, &status.st_mtim);
 	bool is_open = tm_journal_open(database, &d.handle, 0) == SQLITE_OK;
 	sqlite3_busy_timeout(d.handle, BUSY_MS);
 	if (is_open && sqlite3_exec(d.handle, "BEGIN; SELECT 1 FROM sqlite_schema LIMIT 1", NULL, NULL, NULL) == SQLITE_BUSY) {
@@ -137,12 +156,9 @@ static enum beside examine(const char *database, const char *trace, const struct
 	} else if (is_open) {
 		int64_t version = tm_database_integer(&d, "SELECT value FROM meta WHERE key = 'schema_version'", -1);
 		int64_t size = tm_database_integer(&d, "SELECT file_bytes FROM trace", -1);
-		char *path = tm_database_words(&d, "SELECT path FROM trace");
 		bool is_one = tm_database_integer(&d, "SELECT count(*) FROM trace", 0) == 1;
 		bool is_current = is_newer && version == TM_SCHEMA_VERSION && size == trace_status->st_size;
-		if (version >= 0 && is_one && is_current) verdict = BESIDE_FRESH;
-		else if (version >= 0 && is_one && path && strcmp(file_name(path), file_name(trace)) == 0) verdict = BESIDE_STALE;
-		sqlite3_free(path);
+		if (version >= 0 && is_one) verdict = judge(&d, database, trace, is_current, is_moved);
 	}
 	sqlite3_close(d.handle);
 	return verdict;

@@ -207,13 +207,11 @@ static bool is_copy(const struct tm_import_source *x, const struct tm_import_sou
 }
 
 /* The path of the trace in the database that is a copy of this one, to be freed with sqlite3_free(); NULL: there is none. */
-static char *path_in_database(const char *database, const struct tm_import_source *s) {
+static char *path_in(sqlite3 *database, const struct tm_import_source *s) {
 	const struct tm_trace_identity *identity = &s->identity;
-	sqlite3 *handle = NULL;
 	sqlite3_stmt *statement = NULL;
 	char *path = NULL;
-	if (tm_journal_open(database, &handle, 0) == SQLITE_OK &&
-	    sqlite3_prepare_v2(handle,
+	if (sqlite3_prepare_v2(database,
 			       "SELECT path FROM trace AS t WHERE CASE WHEN ?4 IS NULL THEN start_unix_ns = ?1 AND coalesce(host, '') = ?2"
 			       " AND coalesce((SELECT pid FROM process WHERE trace_id = t.id ORDER BY id LIMIT 1), 0) = ?3"
 			       " ELSE EXISTS (SELECT 1 FROM trace_info AS i WHERE i.trace_id = t.id AND i.key = '" TM_FOREIGN_CONTENT
@@ -229,8 +227,29 @@ static char *path_in_database(const char *database, const struct tm_import_sourc
 			path = sqlite3_mprintf("%s", sqlite3_column_text(statement, 0));
 	}
 	sqlite3_finalize(statement);
+	return path;
+}
+
+static char *path_in_database(const char *database, const struct tm_import_source *s) {
+	sqlite3 *handle = NULL;
+	char *path = tm_journal_open(database, &handle, 0) == SQLITE_OK ? path_in(handle, s) : NULL;
 	sqlite3_close(handle);
 	return path;
+}
+
+enum tm_import_likeness tm_import_compare(sqlite3 *database, const char *trace, bool may_translate) {
+	struct tm_foreign foreign = { .fd = -1 };
+	struct tm_import_source s = { .path = trace, .identity = tm_catalog_peek(trace) };
+	char why[64];
+	enum tm_foreign_kind kind = s.identity.start_unix_ns ? TM_FOREIGN_NONE : tm_foreign_recognise(trace, why, sizeof why);
+	if (kind == TM_FOREIGN_NONE ? !s.identity.start_unix_ns : !may_translate) return TM_IMPORT_UNTOLD;
+	if (kind != TM_FOREIGN_NONE) s.foreign = &foreign;
+	int rc = s.foreign ? tm_foreign_translate(s.foreign, kind, trace, NULL) : 0;
+	char *path = rc < 0 ? NULL : path_in(database, &s);
+	enum tm_import_likeness likeness = path ? TM_IMPORT_SAME : TM_IMPORT_OTHER;
+	sqlite3_free(path);
+	tm_foreign_release(&foreign);
+	return likeness;
 }
 
 /* One taken before it that it is a copy of; NULL: there is none. */

@@ -29,6 +29,16 @@ int tm_import(const char *const *paths, size_t n, const char *database, const st
 /* For a command that was given a trace: replaces the database if there is one. */
 int tm_import_beside(const char *trace, const char *database);
 
+enum tm_import_likeness {
+	TM_IMPORT_SAME,
+	TM_IMPORT_OTHER,
+	TM_IMPORT_UNTOLD, /* it does not say when it was made, or is another tool's and was not translated */
+};
+
+/* Is one of the traces in a database this recording? One of ours is known by its first chunks. Another tool's has to be translated, which costs a good
+ * part of an import; one that cannot be is OTHER. */
+enum tm_import_likeness tm_import_compare(sqlite3 *database, const char *trace, bool may_translate);
+
 /* The verb, in cmd_import.c; argv[0] is "import". Returns the exit status. */
 int tm_cmd_import(int argc, char **argv);
 

@@ -671,6 +671,34 @@ def counts_once(t):
 
 
 @test
+def another_takes_the_name(t):
+    """One of the same size and age is moved to the name of one that was imported: it is told by its content. The same one with a new
+    name is used; once it was told, the times say so."""
+    def saved(name, size):
+        with open(t.path(name), "w", encoding="utf-8") as file:
+            json.dump({"traceEvents": [kineto_event("X", "a", 1, dur=9, cat="cpu_op"), memory_event(2, 4096, size, size, 4096)]}, file)
+        os.utime(t.path(name), (10**9, 10**9))
+        return t.path(name)
+
+    def asked(name):
+        done = t.ask("query", t.path(name), "select size_bytes from allocation", "--format=csv")
+        return done.text.split()[-1], done.errors.split()[1]
+
+    one = saved("one", 100)
+    t.equal([asked("one"), asked("one")], [("100", "importing"), ("100", "using")], "one")
+    os.rename(saved("other", 200), one)
+    t.equal([asked("one"), asked("one")], [("200", "importing"), ("200", "using")], "another of its name")
+    for end in ("", ".db"):
+        os.rename(t.path("one" + end), t.path("renamed" + end))
+    os.utime(t.path("renamed.db"), (10**9, 10**9))
+    t.equal(asked("renamed"), ("200", "using"), "renamed with its database")
+    t.check(os.path.getmtime(t.path("renamed.db")) > 10**9, "the database is newer than the move")
+    os.utime(t.path("renamed"))
+    os.utime(t.path("renamed.db"), (10**9, 10**9))
+    t.equal(asked("renamed"), ("200", "importing"), "renamed, and changed")
+
+
+@test
 def as_many_as_may_be_open(t):
     """Each recording takes a descriptor until the end. The limit is raised as far as it may be; where that is not enough, it is said, and none is called something else."""
     os.mkdir(t.path("many"))

@@ -943,6 +943,48 @@ def copies_count_once(t):
 
 
 @test
+def another_recording_takes_the_name(t):
+    """A trace is asked for its blocks. Another recording of the same size and age is moved to its name: what is beside it is not of this one, nor where start,
+    host and size are equal. A trace and its database are renamed together, and the trace is changed then: it is imported again."""
+    def saved(name, size, start=10**18, pid=100):
+        trace = Trace(start_unix_ns=start, host="node")
+        trace.process(1, pid=pid)
+        trace.thread(1, process=1)
+        trace.events(1, [malloc(1000, 0x1000, size, trace.stack("main"))])
+        path = finish(trace, t, name=name)
+        os.utime(path, (10**9, 10**9))
+        return path
+
+    def asked(name):
+        done = t.ask("query", t.path(name), "select sum(live_bytes) from live_at_end", "--format=csv")
+        return done.text.split()[-1], done.errors.split()[1]
+
+    first, sizes = saved("run.tmk", 111), set()
+    t.equal(asked("run.tmk"), ("111", "importing"), "first")
+    t.equal(asked("run.tmk"), ("111", "using"), "again")
+    for size, start, pid in ((112, 10**18 + 1, 100), (113, 10**18 + 1, 101)):
+        other = saved("other.tmk", size, start, pid)
+        sizes |= {os.path.getsize(first), os.path.getsize(other)}
+        os.rename(other, first)
+        t.equal(asked("run.tmk"), (str(size), "importing"), f"another, of {size} bytes")
+        t.equal(asked("run.tmk"), (str(size), "using"), f"another, of {size} bytes, again")
+    t.equal(len(sizes), 1, f"sizes of the traces: {sizes}")
+
+    for end in ("tmk", "db"):
+        os.rename(t.path(f"run.{end}"), t.path(f"renamed.{end}"))
+    t.equal(asked("renamed.tmk"), ("113", "using"), "renamed with its database")
+    os.utime(t.path("renamed.tmk"))
+    os.utime(t.path("renamed.db"), (10**9, 10**9))
+    t.equal(asked("renamed.tmk"), ("113", "importing"), "renamed, and changed")
+    for end in ("tmk", "db"):
+        os.rename(t.path(f"renamed.{end}"), t.path(f"run.{end}"))
+    os.rename(saved("other.tmk", 114, 10**18 + 2), first)
+    said = t.ask("peak", first, status=1).errors
+    t.check(said.count("\n") == 1 and "is there and holds something else" in said, f"neither name nor recording: {said}")
+    t.equal(sqlite3.connect(t.path("run.db")).execute("select path from trace").fetchone()[0], t.path("renamed.tmk"), "it was left alone")
+
+
+@test
 def damage_inside_a_sound_chunk(t):
     """A chunk whose checksum is right but whose events name a stack that does not exist: what comes before it counts, what comes after does not."""
     trace = simple()
