@@ -51,9 +51,10 @@ int tm_writer_open(struct tm_writer *w, char *path, bool force) {
 	w->fd = -1;
 	if (tm_packer_init(&w->packer, ZSTD_LEVEL) != 0) return -ENOMEM;
 	w->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | (force ? 0 : O_EXCL), 0600);
+	int result = w->fd < 0 ? -errno : 0; /* of a link that leads nowhere stat() says that nothing is there */
 	struct stat status;
-	if (w->fd < 0) return errno == EEXIST && stat(path, &status) == 0 && S_ISDIR(status.st_mode) ? -EISDIR : -errno;
-	int result = take_file(w->fd);
+	if (result < 0) return result == -EEXIST && stat(path, &status) == 0 && S_ISDIR(status.st_mode) ? -EISDIR : result;
+	result = take_file(w->fd);
 	if (result < 0) {
 		tm_writer_close(w);
 		return result;

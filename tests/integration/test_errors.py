@@ -60,6 +60,18 @@ def a_directory_that_cannot_be_made(t):
 
 
 @test
+def a_link_that_leads_nowhere(t):
+    """It is something that is there, and what it leads to is made only with --force."""
+    link, target = t.path("link.tmk"), t.path("target")
+    os.symlink(target, link)
+    done = t.record(["true"], output=link, status=125)
+    t.equal(done.errors, f"tidemark-record: cannot create '{link}': File exists (--force overwrites it)\n", "what is said")
+    t.check(not os.path.lexists(target), "it was followed")
+    t.record(["true"], "--force", "--quiet", output=link)
+    t.equal((os.path.islink(link), t.imported(target).value("select command from process")), (True, "true"), "with --force")
+
+
+@test
 def an_older_recording_stays(t):
     """Where the command is not there, or cannot be run, nothing is written over; and what is written over is for its owner's eyes only from then on."""
     older = t.path("older.tmk")

@@ -134,17 +134,18 @@ def file_stays_within_its_bound(t):
 
 @test
 def what_lies_beside_stays(t):
-    """The names under which the file would be written anew are somebody's: a file, and a link to one."""
+    """The names under which the file would be written anew are somebody's: a file, a link to one, and a link that leads nowhere."""
     victim, ring = t.path("victim"), t.path("beside.tmk.ring")
     for path in (victim, ring):
         with open(path, "w", encoding="ascii") as file:
             file.write("somebody's")
     os.symlink(victim, ring + "2")
+    os.symlink(t.path("nowhere"), ring + "3")
     recording = t.record([t.program("flight.c"), "300000", "7"], "--max-size=512KiB,ring", "--names=none", output=t.path("beside.tmk"))
     db = t.imported(recording)
     t.equal([kind for kind, in db.rows("select kind from loss")], ["dropped"], "losses")
-    t.equal(sorted(name for name in os.listdir(t.dir) if ".ring" in name), ["beside.tmk.ring", "beside.tmk.ring2"], "files beside the trace")
-    t.check(os.path.islink(ring + "2"), "the link is gone")
+    t.equal(sorted(name for name in os.listdir(t.dir) if ".ring" in name), ["beside.tmk.ring", "beside.tmk.ring2", "beside.tmk.ring3"], "files beside the trace")
+    t.check(os.path.islink(ring + "2") and os.path.islink(ring + "3") and not os.path.exists(t.path("nowhere")), "a link is gone, or was followed")
     for path in (victim, ring):
         with open(path, encoding="ascii") as file:
             t.equal(file.read(), "somebody's", path)
