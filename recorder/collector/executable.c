@@ -144,6 +144,8 @@ static int can_be_run(const char *path) {
 
 int tm_executable_find(const char *command, char *path, size_t path_bytes) {
 	bool is_denied = false;
+	errno = ENOENT;
+	if (!*command) return -1; /* it would be every directory of PATH */
 	errno = ENAMETOOLONG;
 	if (strchr(command, '/')) return (size_t)snprintf(path, path_bytes, "%s", command) < path_bytes ? can_be_run(path) : -1;
 	const char *directories = getenv("PATH");

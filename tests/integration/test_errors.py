@@ -25,6 +25,7 @@ def command_not_found(t):
     done = t.record(["no-such-command-here"], status=127)
     one_line(t, done, "no-such-command-here")
     one_line(t, t.record(["./no-such-file"], status=127), "./no-such-file")
+    one_line(t, t.record([""], status=127), "'': No such file or directory")
 
 
 @test
