@@ -426,22 +426,54 @@ static int put_look(struct top *t) {
 	return tm_flush_output() ? TM_EXIT_FAILED : status;
 }
 
-/* As much as fits: heaps first, then call sites (alone where lines are few); scopes where there are any take a third of what is left. */
-static int put_parts(struct top *t, int64_t lines) {
-	bool has_scopes = tm_database_integer(&t->d, "SELECT 1 FROM live_scope WHERE name <> '[unscoped]' LIMIT 1", 0);
-	int64_t heap_rows = tm_database_integer(&t->d, "SELECT count(*) FROM live_heap", 0), left;
-	if (heap_rows > lines / 3) heap_rows = lines / 3;
-	left = lines - heap_rows - 9;
-	if (left < 2) left = 2;
-	int64_t scope_rows = has_scopes && left > 9 ? (left - 4) / 3 : 0, site_rows = left - (scope_rows ? scope_rows + 4 : 0);
-	int status = 0;
-	if (lines >= SHORT_SCREEN) {
-		status = list_one(&t->d, &t->o, &heaps, NULL, heap_rows ? heap_rows : 1);
-		if (!status) printf("\n");
+static int gather(const struct top *t, const struct tm_listing *which, int64_t rows, struct tm_screen_part *part) {
+	tm_screen_part_begin(part);
+	int status = list_one(&t->d, &t->o, which, NULL, rows);
+	tm_screen_part_end(part);
+	return status;
+}
+
+/* As many rows, but one at least, as fit into so many lines: how many lines a table's headings take depends on its rows. */
+static int gather_rows(const struct top *t, const struct tm_listing *which, int64_t lines, struct tm_screen_part *part) {
+	int status = gather(t, which, 1, part);
+	for (int64_t excess, rows = 1 + lines - (int64_t)part->lines; !status && rows > 1; rows -= excess) {
+		status = gather(t, which, rows, part);
+		excess = (int64_t)part->lines - lines;
+		if (excess <= 0) return status;
 	}
-	if (!status) status = list_one(&t->d, &t->o, &sites, NULL, lines >= SHORT_SCREEN ? site_rows : lines);
-	if (!status && scope_rows) printf("\n");
-	if (!status && scope_rows) status = list_one(&t->d, &t->o, &scopes, NULL, scope_rows);
+	return status ? status : gather(t, which, 1, part);
+}
+
+/* Scopes, where a row of them fits below one of call sites, take a third of the rows. */
+static int put_sites_and_scopes(const struct top *t, int64_t lines, bool has_scopes) {
+	struct tm_screen_part site_part = { 0 }, scope_part = { 0 };
+	int status = has_scopes ? gather(t, &sites, 1, &site_part) : 0;
+	if (!status && has_scopes) status = gather(t, &scopes, 1, &scope_part);
+	int64_t spare = lines - (int64_t)site_part.lines - 1 - (int64_t)scope_part.lines;
+	if (spare < 0) has_scopes = false;
+	if (!status && has_scopes) status = gather_rows(t, &scopes, (int64_t)scope_part.lines + spare / 3, &scope_part);
+	if (!status) status = gather_rows(t, &sites, has_scopes ? lines - (int64_t)scope_part.lines - 1 : lines, &site_part);
+	tm_screen_part_print(&site_part);
+	if (has_scopes) printf("\n");
+	if (has_scopes) tm_screen_part_print(&scope_part);
+	tm_screen_part_release(&site_part);
+	tm_screen_part_release(&scope_part);
+	return status;
+}
+
+/* As much as fits below the heading and above the keys: heaps first, then call sites (alone where lines are few) and scopes. */
+static int put_parts(const struct top *t, int64_t lines) {
+	bool is_short = lines < SHORT_SCREEN;
+	bool has_scopes = tm_database_integer(&t->d, "SELECT 1 FROM live_scope WHERE name <> '[unscoped]' LIMIT 1", 0);
+	int64_t heap_rows = tm_database_integer(&t->d, "SELECT count(*) FROM live_heap", 0), left = lines - 2;
+	if (is_short) return put_sites_and_scopes(t, left, false);
+	struct tm_screen_part part = { 0 };
+	if (heap_rows > lines / 3) heap_rows = lines / 3;
+	int status = gather(t, &heaps, heap_rows ? heap_rows : 1, &part);
+	tm_screen_part_print(&part);
+	printf("\n");
+	if (!status) status = put_sites_and_scopes(t, left - (int64_t)part.lines - 1, has_scopes);
+	tm_screen_part_release(&part);
 	return status;
 }
 

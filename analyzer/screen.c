@@ -118,6 +118,30 @@ size_t tm_screen_begin(struct tm_screen *s) {
 	return s->lines;
 }
 
+void tm_screen_part_begin(struct tm_screen_part *p) {
+	tm_screen_part_release(p);
+	p->outer = stdout;
+	FILE *gathered = open_memstream(&p->text, &p->text_bytes);
+	if (gathered) stdout = gathered;
+}
+
+void tm_screen_part_end(struct tm_screen_part *p) {
+	if (stdout == p->outer) return;
+	FILE *gathered = stdout;
+	stdout = p->outer;
+	if (fclose(gathered) != 0) p->text_bytes = 0;
+	for (size_t i = 0; i < p->text_bytes; i++) p->lines += p->text[i] == '\n';
+}
+
+void tm_screen_part_print(const struct tm_screen_part *p) {
+	if (p->text_bytes) fwrite(p->text, 1, p->text_bytes, stdout);
+}
+
+void tm_screen_part_release(struct tm_screen_part *p) {
+	free(p->text);
+	*p = (struct tm_screen_part){ .lines = 0 };
+}
+
 /* Each line clears what stood behind it. */
 static void draw(const struct tm_screen *s) {
 	const char *p = s->text, *end = s->text + s->text_bytes;

@@ -598,5 +598,48 @@ def a_terminal(t):
     t.check("\x1b[1m" not in out and "fill" in out, "NO_COLOR is not heeded")
 
 
+MANY = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include "tidemark.h"
+static void *kept[100];
+static int n;
+#define PLACE(k) __attribute__((noinline)) void place_with_a_long_name_##k(void) { kept[n++] = malloc(1000 * k + 123456); }
+#define PLACES(k) PLACE(k##1) PLACE(k##2) PLACE(k##3) PLACE(k##4) PLACE(k##5)
+#define CALL(k) place_with_a_long_name_##k();
+#define CALLS(k) CALL(k##1) CALL(k##2) CALL(k##3) CALL(k##4) CALL(k##5)
+PLACES(1) PLACES(2) PLACES(3)
+int main(void) {
+	CALLS(1)
+	tidemark_scope_push("one"); CALLS(2) tidemark_scope_pop();
+	tidemark_scope_push("two"); CALLS(3) tidemark_scope_pop();
+	puts("done"); fflush(stdout); getchar();
+	return 0;
+}
+"""
+
+
+@test
+def parts_of_a_small_terminal(t):
+    """However many lines the headings take, each part that is begun has rows, and scopes are left out only where lines are few."""
+    with open(t.path("many.c"), "w", encoding="ascii") as file:
+        file.write(MANY)
+    recorder = t.start([t.tidemark, "record", "--quiet", "-o", t.path("live.tmk"), t.program(t.path("many.c"), name="many")],
+                       stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    t.equal(recorder.stdout.readline(), b"done\n", "the program's word")
+    until(t, "15 places", lambda: rows(t, t.path("live.tmk"), "--by=site", "--count=1"), lambda r: len(r) >= 15)
+    for lines in (17, 18, 20, 22, 24, 30):
+        for columns in (60, 80, 100, 120):
+            _, out = on_terminal(t, b"tllq", (lines, columns))
+            for picture in re.findall(r"\x1b\[H(.*?)\x1b\[J", out, re.S):
+                plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", picture).replace("\r", "")
+                parts = dict(re.findall(r"^(heaps|call sites|scopes)\b[^\n]*\n(.*?)(?=^$|^q quit)", plain, re.M | re.S))
+                t.check(all(re.search("^malloc", part, re.M) for part in parts.values()), f"a part without rows, {lines}x{columns}:\n{plain}")
+                t.check("call sites" in parts and ("scopes" in parts or lines < 24), f"a part is missing, {lines}x{columns}:\n{plain}")
+                wide = [part.count("left out here") for part in parts.values() if "allocations" not in re.sub(r"\s", "", part.split("left out")[0])]
+                t.check(all(wide), f"the end of a part is missing, {lines}x{columns}:\n{plain}")
+    recorder.communicate(b"\n", 60)
+
+
 if __name__ == "__main__":
     main()
