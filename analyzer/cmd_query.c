@@ -300,7 +300,7 @@ static int converse(const struct tm_database *d, const struct tm_options *given)
 	struct tm_options own = *given, *o = &own;
 	char *text = NULL;
 	bool done = false;
-	printf("%s - SQL ending in ';', .help for help, .quit to leave\n", d->path);
+	fprintf(tm_line_editor_talk(), "%s - SQL ending in ';', .help for help, .quit to leave\n", d->path);
 	/* Asking for columns takes more than users may do. */
 	sqlite3_set_authorizer(d->handle, NULL, NULL);
 	tm_line_editor_start(words_of(d));
@@ -312,7 +312,7 @@ static int converse(const struct tm_database *d, const struct tm_options *given)
 		if (line) {
 			done = take_line(d, o, line, &text);
 		} else {
-			putchar('\n');
+			fputc('\n', tm_line_editor_talk());
 			sqlite3_free(text);
 			text = NULL;
 		}
@@ -321,7 +321,7 @@ static int converse(const struct tm_database *d, const struct tm_options *given)
 		was_interrupted = false;
 	}
 	tm_line_editor_stop();
-	putchar('\n');
+	fputc('\n', tm_line_editor_talk());
 	sqlite3_free(text);
 	return TM_EXIT_DONE;
 }

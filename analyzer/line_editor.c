@@ -144,12 +144,16 @@ static char *read_edited(const char *prompt) {
 	return whole;
 }
 
+FILE *tm_line_editor_talk(void) {
+	return isatty(STDOUT_FILENO) ? stdout : stderr;
+}
+
 char *tm_line_editor_read(const char *prompt) {
 	char *line = NULL;
 	size_t room = 0;
 	if (editor.read) return read_edited(prompt);
-	fputs(prompt, stdout);
-	fflush(stdout);
+	fputs(prompt, tm_line_editor_talk());
+	fflush(tm_line_editor_talk());
 	errno = 0;
 	if (getline(&line, &room, stdin) >= 0) return line;
 	if (errno != EINTR || feof(stdin)) errno = 0;

@@ -9,10 +9,14 @@
 #ifndef TIDEMARK_ANALYZER_LINE_EDITOR_H
 #define TIDEMARK_ANALYZER_LINE_EDITOR_H
 
+#include <stdio.h>
+
 /* Takes over `words`: texts from malloc(), behind the last one NULL; NULL: nothing to complete. */
 void tm_line_editor_start(char **words);
 /* The next line with its newline, to be freed; NULL at the end of input, or interrupted (errno is EINTR then, else 0). */
 char *tm_line_editor_read(const char *prompt);
+/* Where the plain prompt is written: standard output is data where it is no terminal. */
+FILE *tm_line_editor_talk(void);
 void tm_line_editor_stop(void);
 
 #endif

@@ -9,6 +9,7 @@ import pty
 import re
 import select
 import sqlite3
+import subprocess
 import time
 
 from tidemark_test import ROOT, main, test
@@ -207,6 +208,21 @@ def prompt_completes(t):
         t.skip("neither libedit nor readline is installed")
     with open(t.path(".tidemark_history")) as f:
         t.check("@sizes" in f.read(), "the history keeps lines")
+
+
+@test
+def prompt_into_a_file(t):
+    """Where standard output is no terminal it holds what was asked for, and the prompt is elsewhere."""
+    _, db = hand_trace(t)
+    master, terminal = pty.openpty()
+    child = t.start([t.tidemark, "query", db, "--format=csv"], stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={"TERM": "xterm"})
+    os.write(master, b"SELECT 6 *\n7 AS n;\n.quit\n")
+    out, errors = child.communicate(timeout=60)
+    os.close(terminal)
+    os.close(master)
+    t.equal((child.returncode, out.decode()), (0, "n\n42\n"), "status and standard output")
+    words = errors.decode()
+    t.check(".help for help" in words and words.count("tidemark> ") == 2 and words.count("...> ") == 1 and words.endswith("\n"), f"standard error: {words!r}")
 
 
 def loaded(t, path, sql):
