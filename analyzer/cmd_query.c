@@ -77,7 +77,7 @@ static int refuse(sqlite3 *handle) {
 	return tm_fail("cannot run the query: %s", sqlite3_errmsg(handle));
 }
 
-/* Runs every statement of the text, or with --sql shows it, and stops at the first that fails. In JSON the rows of all are one array. */
+/* Runs every statement of the text, or with --sql shows it, and stops at the first that fails. In JSON the rows of all are one array, also then. */
 static int run_text(const struct tm_database *d, const struct tm_options *o, const char *text) {
 	if (o->sql)
 		return tm_write_output(text, strlen(text)) || (*text && text[strlen(text) - 1] != '\n' && tm_write_output("\n", 1))
@@ -90,7 +90,10 @@ static int run_text(const struct tm_database *d, const struct tm_options *o, con
 	int status = 0;
 	while (!status && *rest) {
 		sqlite3_stmt *statement;
-		if (sqlite3_prepare_v2(d->handle, rest, -1, &statement, &rest) != SQLITE_OK) return refuse(d->handle);
+		if (sqlite3_prepare_v2(d->handle, rest, -1, &statement, &rest) != SQLITE_OK) {
+			status = refuse(d->handle);
+			break;
+		}
 		if (!statement) continue; /* white space or a comment */
 		if (is_json && !is_open) tm_write_output("[", 1);
 		is_open = true;
@@ -99,7 +102,7 @@ static int run_text(const struct tm_database *d, const struct tm_options *o, con
 		if (!status && o->format == TM_FORMAT_TABLE && !rows) tm_write_output("no rows\n", 8);
 	}
 	if (!status && is_json && !is_open) tm_write_output("[", 1);
-	if (!status && is_json) tm_render_json_end(rows);
+	if (is_json && (is_open || !status)) tm_render_json_end(rows);
 	return status;
 }
 
