@@ -1,24 +1,28 @@
 # bash completion for tidemark and tidemark-record. The words come from the tools' own help, so that this file lists none of them.
 
+_tidemark_help() { # as it is written: where COLUMNS is exported and small, lines would be wrapped
+	(unset COLUMNS; "$@" --help 2>/dev/null)
+}
+
 _tidemark_options() { # the long options that a help shows
-	"$@" --help 2>/dev/null | sed -nE 's/^ +(-[A-Za-z], )?(--[a-z][a-z-]*).*/\2/p' | sort -u
+	_tidemark_help "$@" | sed -nE 's/^ +(-[A-Za-z], )?(--[a-z][a-z-]*).*/\2/p' | sort -u
 }
 
 _tidemark_values() { # the values that a help shows for an option, as in --stacks=unwind|fp|off
 	local option=$1
 	shift
-	"$@" --help 2>/dev/null | grep -oE -- "$option=[a-z]+(\|[a-z]+)+" | head -n 1 | cut -d= -f2 | tr '|' '\n'
+	_tidemark_help "$@" | grep -oE -- "$option=[a-z]+(\|[a-z]+)+" | head -n 1 | cut -d= -f2 | tr '|' '\n'
 }
 
 _tidemark_words() { # the words that a help explains at the beginning of a line, as the formats of export
-	"$@" --help 2>/dev/null | sed -nE 's/^([a-z]+) {2,}.*/\1/p'
+	_tidemark_help "$@" | sed -nE 's/^([a-z]+) {2,}.*/\1/p'
 }
 
 _tidemark() {
 	local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=("${COMP_WORDS[0]}") i
 	if [[ ${COMP_WORDS[0]##*/} != tidemark-record ]]; then
 		if ((COMP_CWORD == 1)); then
-			mapfile -t COMPREPLY < <(compgen -W "$("${command[0]}" --help 2>/dev/null | sed -nE 's/^  ([a-z]+) +[a-z].*/\1/p' | grep -v '^tidemark$') --help --version" -- "$current")
+			mapfile -t COMPREPLY < <(compgen -W "$(_tidemark_help "${command[0]}" | sed -nE 's/^  ([a-z]+) +[a-z].*/\1/p' | grep -v '^tidemark$') --help --version" -- "$current")
 			return
 		fi
 		command+=("${COMP_WORDS[1]}")

@@ -77,12 +77,14 @@ try tidemark lea; try tidemark-record --sta; try tidemark leaks --lim; try tidem
 try tidemark leaks run.db --format = j; try tidemark snapshot run.db --by = fu; try tidemark top --by = s; try tidemark export sp
 try tidemark-record names --d; try tidemark-record --port; try tidemark export {t.dir}/ru
 try tidemark record --stacks f; try tidemark leaks run.db --format =; try tidemark leaks run.db --suppressions = {t.dir}/ru; try tidemark leaks --all {t.dir}/ru
-try tidemark record -o {t.dir}/ru; try tidemark-record -o bas"""
+try tidemark record -o {t.dir}/ru; try tidemark-record -o bas; try tidemark snapshot run.db --by = a; try tidemark export folded --value = te"""
     with open(t.path("run.db"), "wb"):
         pass
-    lines = t.run(["bash", "-c", script], status=0).text.splitlines()
-    t.equal(lines, ["leaks", "--stacks", "--limit", "fp", "json", "function", "site scope", "speedscope", "--debug-dir --debuginfod", "", t.path("run.db"),
-                    "fp", "table json csv", t.path("run.db"), t.path("run.db"), t.path("run.db"), ""], "completions")
+    for columns in ("", "40"):
+        lines = t.run(["bash", "-c", script], status=0, env={"COLUMNS": columns}).text.splitlines()
+        t.equal(lines, ["leaks", "--stacks", "--limit", "fp", "json", "function", "site scope", "speedscope", "--debug-dir --debuginfod", "", t.path("run.db"),
+                        "fp", "table json csv", t.path("run.db"), t.path("run.db"), t.path("run.db"), "", "age", "temporary"],
+                f"completions, COLUMNS={columns}")
 
 
 @test
