@@ -26,6 +26,7 @@
  *                                        was left cannot be around it: in the function jumped to, or called by it; else when an outer scope ends).
  *                                        In a C++ coroutine, and on a stack that is not the thread's own (other coroutines', an alternate one of
  *                                        a handler), it is a range, as below: it stays open while that is suspended, longjmp does not close it.
+ *                                        One in a block and line: it is named by __LINE__, so a macro of yours that opens two there does not compile.
  *     tidemark_scope_push("name")        Opens a scope on this thread, until the tidemark_scope_pop() that belongs to it. Scopes that a function left
  *     tidemark_scope_pop()               open close with the block around them, with their thread, or with the process. A pop too many does nothing.
  *     id = tidemark_range_begin("name")  A scope of this thread that tidemark_range_end(id) closes, from any thread and in any order.
@@ -233,6 +234,7 @@ TIDEMARK_API_INLINE void tidemark_reset_peak(tidemark_heap heap) {
 	TIDEMARK_API_CALL(tidemark_api_reset_peak_v1, (tidemark_heap), (heap));
 }
 
+/* Not __COUNTER__, which would allow two blocks in a line: clang 22 and later call it an extension, an error where -pedantic -Werror is asked for. */
 #define TIDEMARK_JOIN2(a, b) a##b
 #define TIDEMARK_JOIN(a, b) TIDEMARK_JOIN2(a, b)
 
