@@ -3,6 +3,7 @@
  * The page is a few short listings, each a query of its own; heap_summary is the one that JSON and CSV give. What was lost or noted comes
  * last and only where there is something.
  */
+#include "by_site.h"
 #include "coverage.h"
 #include "listing.h"
 #include "sample_errors.h"
@@ -15,7 +16,7 @@ static const struct tm_usage usage = {
 	.operands = "DB|TRACE",
 	.description =
 		"Shows one page: what was recorded, its processes, each heap's allocations, peak and what was live at exit, the call\n"
-		"stacks behind these, what was refused, lost or noted. JSON and CSV have one row for each heap and, with heap null, each\n"
+		"sites behind these, what was refused, lost or noted. JSON and CSV have one row for each heap and, with heap null, each\n"
 		"process (view heap_summary).\n",
 	.examples = "tidemark summary run.tmk\n"
 		    "tidemark summary run.db --process=rank:0\n"
@@ -26,6 +27,11 @@ static const struct tm_usage usage = {
 };
 
 #define ROWS_SHOWN 5
+
+/* The stacks of the view live_at_exit. */
+#define EXIT_STACKS \
+	"(SELECT t.heap_id, t.stack_id, t.live_at_exit_bytes AS live_bytes, t.live_at_exit_count AS live_count FROM site_total AS t\n" \
+	"        WHERE t.live_at_exit_count > 0 OR t.live_at_exit_bytes > 0)"
 
 static const struct tm_listing heaps = {
 	.source = "heap_summary",
@@ -82,35 +88,6 @@ static const struct tm_listing devices = {
 	.order = "process_id, device",
 	.rows_shown = ROWS_SHOWN,
 	.title = "devices (more: tidemark gpu)",
-};
-
-static const struct tm_listing peak_sites = {
-	.source = "peak_site",
-	.unnamed = TM_UNNAMED_PEAK_SITES,
-	.where = "(live_count > 0 OR live_bytes > 0)",
-	.order = "live_bytes DESC, process_id, heap, stack_id",
-	.has_heap = true,
-	.rows_shown = ROWS_SHOWN,
-	.may_be_millions = true,
-	.title = "live at the peak of each heap, by call stack",
-	.share_column = "live_bytes",
-	.nothing = "nothing",
-	.hidden = { "process_peak_bytes", "process_peak_count" },
-	.estimated = { "live_bytes", "live_count" },
-};
-
-static const struct tm_listing leaks = {
-	.source = "live_at_exit",
-	.unnamed = TM_UNNAMED_SITES("t.live_at_exit_bytes AS live_bytes, t.live_at_exit_count AS live_count"),
-	.where = "(live_count > 0 OR live_bytes > 0)",
-	.order = "live_bytes DESC, process_id, heap, stack_id",
-	.has_heap = true,
-	.rows_shown = ROWS_SHOWN,
-	.may_be_millions = true,
-	.title = "live at exit, by call stack",
-	.share_column = "live_bytes",
-	.nothing = "nothing",
-	.estimated = { "live_bytes", "live_count" },
 };
 
 static const struct tm_listing scopes = {
@@ -181,26 +158,27 @@ static const struct tm_listing alerts = {
 	.value_as = "bytes",
 };
 
-/* Where the trace was sampled the allocations are scanned, for the errors. */
-static int list_sites(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *sites, bool at_peak) {
-	static const struct tm_time_point at_exit = { .kind = TM_TIME_EXIT };
-	struct tm_listing listing = *sites;
-	if (!d->estimated) return tm_listing_also(d, o, sites);
+/* What was live at the peaks, or at exit. Where the trace was sampled the allocations are scanned, for the errors. */
+static int list_sites(const struct tm_database *d, const struct tm_options *o, bool at_peak) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
-	if (at_peak) {
-		tm_sql_live_at_peak(sql, d, o);
-	} else {
-		tm_sql_instants(sql, o, &at_exit);
-		sqlite3_str_appendall(sql, ",\n");
-		tm_sql_live(sql, d, "instant", NULL);
-	}
+	if (!d->estimated) tm_sql_by_site(sql, at_peak ? TM_PEAK_STACKS : EXIT_STACKS, tm_live_sums, false);
+	else if (at_peak) tm_sql_sites_at_peak(sql, d, o);
+	else tm_sql_sites_at_exit(sql, d, o);
 	char *with = sqlite3_str_finish(sql);
-	listing.with = with;
-	listing.source = "live";
-	listing.unnamed = "unnamed";
-	listing.may_be_millions = false; /* to count them is to scan again */
-	listing.where = NULL;
-	int status = tm_listing_also(d, o, &listing);
+	struct tm_listing listing = {
+		.with = with,
+		.columns = d->estimated ? "process_id, heap, stack_id, live_bytes, live_count, " TM_SITE_NAMES ", relative_error"
+					: "process_id, heap, stack_id, live_bytes, live_count, " TM_SITE_NAMES,
+		.source = "by_site",
+		.order = "live_bytes DESC, process_id, heap, stack_id",
+		.has_heap = true,
+		.rows_shown = ROWS_SHOWN,
+		.title = at_peak ? "live at the peak of each heap, by call site" : "live at exit, by call site",
+		.share_column = "live_bytes",
+		.nothing = "nothing",
+		.estimated = { "live_bytes", "live_count" },
+	};
+	int status = with ? tm_listing_also(d, o, &listing) : tm_fail("cannot read '%s': out of memory", d->path);
 	sqlite3_free(with);
 	return status;
 }
@@ -227,8 +205,8 @@ static int list_page(const struct tm_database *d, const struct tm_options *o) {
 	every.sort = NULL; /* names a column of the heaps */
 	int status = d->processes > 1 ? tm_listing_also(d, &every, &processes) : 0;
 	if (!status) status = list_any(d, &every, &devices);
-	if (!status) status = list_sites(d, &every, &peak_sites, true);
-	if (!status) status = list_sites(d, &every, &leaks, false);
+	if (!status) status = list_sites(d, &every, true);
+	if (!status) status = list_sites(d, &every, false);
 	if (!status) status = list_any(d, &every, &scopes);
 	if (!status) status = list_steps(d, &every);
 	if (!status) status = list_any(d, &every, &refusals);

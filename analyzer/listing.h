@@ -43,8 +43,6 @@ struct tm_listing {
 #define TM_UNNAMED_SITES(columns) \
 	"(SELECT t.process_id, h.name AS heap, t.stack_id, " columns \
 	", h.estimated FROM site_total AS t JOIN heap AS h ON h.id = t.heap_id)"
-#define TM_UNNAMED_PEAK_SITES \
-	TM_UNNAMED_SITES("t.peak_bytes AS live_bytes, t.peak_count AS live_count,\n  t.process_peak_bytes, t.process_peak_count")
 
 /* An order: processes by the most that each held at once (a heap, where one was asked for), its row for all heaps before those of each. */
 #define TM_ORDER_OF_HEAPS(bytes) \

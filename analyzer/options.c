@@ -303,7 +303,7 @@ static const struct option_row option_rows[] = {
 	{ "process", "ID", TM_OPTION_PROCESS, take_process, "only this process: its id in the database, rank:N, or rank:N@WORLD" },
 	{ "from", "T", TM_OPTION_FROM, take_from, "only from this instant on: 12.5s, 300ms, start, peak, exit, end, mark:NAME" },
 	{ "to", "T", TM_OPTION_TO, take_to, "only up to this instant, itself included" },
-	{ "sites", NULL, TM_OPTION_SITES, take_sites, "list the call sites that made it up (views peak_site, alert_site)" },
+	{ "sites", NULL, TM_OPTION_SITES, take_sites, "list the call sites that made it up (their stacks: views peak_site, alert_site)" },
 	{ "stack", NULL, TM_OPTION_STACK, take_stack, "add the whole stack of each row" },
 	{ "buckets", "N", TM_OPTION_BUCKETS, take_buckets,
 	  "at most N rows for each heap, each with the highest level of some of the stretches that are stored; 0 (default): as stored" },

@@ -245,8 +245,7 @@ void tm_sql_highest(sqlite3_str *sql, const struct tm_database *d, const struct 
 		"  FROM ranked AS l JOIN process AS p ON p.id = l.process_id LEFT JOIN heap AS h ON h.id = l.heap_id WHERE l.place = 1)");
 }
 
-bool tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
-	struct tm_options whole = tm_without_window(o);
+void tm_sql_peak_instants(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
 	if (tm_has_window(o)) {
 		tm_sql_highest(sql, d, o);
 		sqlite3_str_appendall(sql, ",\n");
@@ -254,8 +253,14 @@ bool tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const st
 	sqlite3_str_appendf(
 		sql,
 		"top AS MATERIALIZED (\n  SELECT p.id AS process_id, h.id AS heap_id, p.end_ns, k.ts_ns AS at_ns\n"
-		"  FROM heap AS h JOIN process AS p ON p.id = h.process_id JOIN %s AS k ON k.process_id = p.id AND k.heap = h.name),\n",
+		"  FROM heap AS h JOIN process AS p ON p.id = h.process_id JOIN %s AS k ON k.process_id = p.id AND k.heap = h.name)",
 		tm_has_window(o) ? "highest" : "peak");
+}
+
+bool tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
+	struct tm_options whole = tm_without_window(o);
+	tm_sql_peak_instants(sql, d, o);
+	sqlite3_str_appendall(sql, ",\n");
 	return tm_sql_live(sql, d, "top", &whole);
 }
 

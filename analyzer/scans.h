@@ -59,6 +59,9 @@ void tm_sql_window_levels(sqlite3_str *sql, const struct tm_database *d, const s
 /* The same, up to `level` (process_id, heap_id, ts_ns, live_bytes, live_count), behind `instant`; where there are checkpoints (window_peak.c). */
 void tm_sql_window_peaks(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
 
+/* Common table expressions ... `top` (process_id, heap_id, end_ns, at_ns): the peak of each heap, or its peak within the window. */
+void tm_sql_peak_instants(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
+
 /* Common table expressions ... `live`: as tm_sql_live(), at the peak of each heap, or its peak within the window. true: as there. */
 bool tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
 

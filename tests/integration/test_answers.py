@@ -461,7 +461,7 @@ def rows_are_chosen_before_they_are_named(t):
     site = dict((row[0], row[1:]) for row in base.execute(
         "SELECT s.id, f.function, f.file, f.line, m.path, f.module_offset FROM stack s LEFT JOIN frame f ON f.id = s.site_frame_id LEFT JOIN module m ON m.id = f.module_id"))
     live = ("live_bytes", "process_id", "heap", "stack_id")
-    for order, question in ((live, ["peak", "--sites"]), (live, ["peak", "--sites", "--from=1100ns", "--to=9us"]), (live, ["snapshot", "--at=9us"]),
+    for order, question in ((live, ["snapshot", "--at=9us"]),
                             (live, ["snapshot", "--at=9us", "--from=1100ns"]), (live, ["snapshot", "--at=peak"]), (live, ["leaks", "--from=1100ns"]),
                             (("slack_bytes", "process_id", "heap", "stack_id"), ["temporary", "--oversized"])):
         rows = ask(t, db, *question)
