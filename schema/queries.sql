@@ -6,8 +6,8 @@
 -- @peak-makers: which call sites made up the peak of the process?
 SELECT process_id, heap, coalesce(function, module || iif(module_offset IS NULL, '', printf('+0x%x', module_offset))) AS function,
        file, line, sum(live_bytes) AS live_bytes,
-       round(sum(peak_share), 4) AS peak_share
-FROM peak_lever GROUP BY 1, 2, 3, 4, 5 ORDER BY 6 DESC LIMIT 20;
+       round(1.0 * sum(live_bytes) / (SELECT p.live_bytes FROM peak AS p WHERE p.process_id = l.process_id AND p.heap IS NULL), 4) AS peak_share
+FROM peak_lever AS l GROUP BY 1, 2, 3, 4, 5 ORDER BY 6 DESC LIMIT 20;
 
 -- @peak-functions: which functions, wherever they were called from, held memory at the peak of each heap?
 -- Those of a library whose names are missing stand together under its path.

@@ -132,6 +132,19 @@ def call_sites_are_one_row_for_all_their_callers(t):
 
 
 @test
+def shares_are_of_sums(t):
+    """A line that 200 stacks reach, each with too little to be a share of anything."""
+    trace = Trace()
+    trace.process(1, pid=7)
+    trace.thread(1, process=1)
+    stacks = [trace.stack(f"caller{n}", "node") for n in range(200)]
+    trace.events(1, [malloc(900, 0x1000000, 992_000, trace.stack("large"))] + [malloc(1000 + n, 0x1000 * (n + 1), 40, stack) for n, stack in enumerate(stacks)], watermark=2000)
+    trace.end(1, 3500)
+    db = t.imported(trace.save(t.path("shares.tmk"))).path
+    t.equal([(r["function"], r["live_bytes"], r["peak_share"]) for r in named(t, db, "peak-makers")], [("large", 992_000, 0.992), ("node", 8000, 0.008)], "peak")
+
+
+@test
 def sites_without_names_stay_apart(t):
     """Three sites of two libraries whose functions have no names: each by its place, and, by function, each library by its path."""
     trace = Trace()
