@@ -202,14 +202,14 @@ static void put_reason(struct table *t, struct tm_bytes *out) {
 	tm_wrap_words(out, text, 4, 4);
 }
 
-/* The module's file name and the offset, for a function without a name. */
+/* The module's file name and the offset, for a function without a name; all of a module's together where they are not told apart by it. */
 static bool put_module(struct table *t, struct tm_bytes *cell) {
 	const char *path = t->module_index < 0 ? NULL : (const char *)sqlite3_column_text(t->statement, t->module_index);
-	if (!path || t->offset_index < 0) return false;
+	if (!path || (t->offset_index < 0 && !is_listed(t->plan->hidden, "module"))) return false;
 	const char *slash = strrchr(path, '/');
 	const char *name = slash ? slash + 1 : path;
 	tm_display_text(cell, name, strlen(name));
-	if (sqlite3_column_type(t->statement, t->offset_index) != SQLITE_NULL)
+	if (t->offset_index >= 0 && sqlite3_column_type(t->statement, t->offset_index) != SQLITE_NULL)
 		tm_put_format(cell, "+0x%llx", (unsigned long long)sqlite3_column_int64(t->statement, t->offset_index));
 	return true;
 }

@@ -170,6 +170,8 @@ def sites_without_names_stay_apart(t):
     t.equal([(r["function"], r["allocations"], r["mean_bytes"]) for r in named(t, db, "top-allocators")], [("/lib/one.so", 8, 105), ("/lib/two.so", 4, 3000)],
             "@top-allocators")
     t.equal([(r["function"], r["live_bytes"]) for r in named(t, db, "peak-functions")], [("/lib/two.so", 6000), ("/lib/one.so", 210)], "@peak-functions")
+    table = t.ask("snapshot", db, "--at=peak", "--by=function").text
+    t.equal([line.split()[1] for line in table.splitlines()[1:]], ["two.so", "one.so"], "snapshot --by=function")
 
 
 @test
