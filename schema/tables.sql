@@ -229,7 +229,7 @@ CREATE TABLE sample (
 	process_id INTEGER,          -- process.id; NULL: the machine or the cgroup that the trace was recorded in
 	name       TEXT NOT NULL,    -- rss, rss_peak, pss, vms, swap, cgroup, device_used, tool_rss, ... and, where the mappings were looked at with this
 	                             -- reading, what is resident by kind of mapping, tidemark's own left out: rss_heap (brk), rss_arenas (glibc's,
-	                             -- of threads), rss_anonymous, rss_stacks, rss_files, rss_shared
+	                             -- of threads), rss_anonymous, rss_stacks, rss_files (mapped as shared or not), rss_shared (shared memory)
 	ts_ns      INTEGER NOT NULL,
 	value      INTEGER NOT NULL  -- bytes, unless the name says otherwise
 );

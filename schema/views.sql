@@ -115,14 +115,23 @@ SELECT t.process_id, h.name AS heap, t.ts_ns, t.live_bytes, t.live_count, coales
 FROM timeline t JOIN process p ON p.id = t.process_id LEFT JOIN heap h ON h.id = t.heap_id;
 
 -- Resident memory that the trace does not explain. explained_bytes: live bytes over the root heaps, at most what is resident (memory that was never
--- touched explains nothing); live_bytes: all of them. gap_bytes = rss_bytes - explained_bytes - tool_bytes, never negative; where tool_bytes is NULL
--- (unknown) it includes tidemark's own resident pages.
+-- touched explains nothing) and no page of a mapped file; live_bytes: all of them. gap_bytes = rss_bytes - explained_bytes - tool_bytes, never negative;
+-- where tool_bytes is NULL (unknown) it includes tidemark's own resident pages. How much is files' is known where the recorder looked at the mappings:
+-- between two looks it is taken for the smaller of both, before the first one for nothing.
 CREATE VIEW memory_gap AS
-SELECT g.process_id, g.ts_ns, g.rss_bytes, g.explained_bytes, g.tool_bytes, g.rss_bytes - coalesce(g.tool_bytes, 0) - g.explained_bytes AS gap_bytes,
-       g.live_bytes, p.estimated
-FROM (SELECT process_id, ts_ns, rss_bytes, min(tool_bytes, rss_bytes) AS tool_bytes, live_bytes,
-             min(live_bytes, rss_bytes - min(coalesce(tool_bytes, 0), rss_bytes)) AS explained_bytes
-      FROM gap) g JOIN process p ON p.id = g.process_id;
+WITH reading AS (
+	SELECT process_id, ts_ns, rss_bytes, min(tool_bytes, rss_bytes) AS tool_bytes, live_bytes,
+	       (SELECT s.value FROM sample s WHERE s.process_id = g.process_id AND s.name = 'rss_files' AND s.ts_ns <= g.ts_ns
+	        ORDER BY s.ts_ns DESC LIMIT 1) AS file_before,
+	       (SELECT s.value FROM sample s WHERE s.process_id = g.process_id AND s.name = 'rss_files' AND s.ts_ns >= g.ts_ns
+	        ORDER BY s.ts_ns LIMIT 1) AS file_after
+	FROM gap g),
+one AS (
+	SELECT *, min(live_bytes, max(rss_bytes - coalesce(tool_bytes, 0) - coalesce(min(file_before, coalesce(file_after, file_before)), 0), 0)) AS explained_bytes
+	FROM reading)
+SELECT o.process_id, o.ts_ns, o.rss_bytes, o.explained_bytes, o.tool_bytes, o.rss_bytes - coalesce(o.tool_bytes, 0) - o.explained_bytes AS gap_bytes,
+       o.live_bytes, p.estimated
+FROM one o JOIN process p ON p.id = o.process_id;
 
 -- Scopes, one row for each time that one was opened. parent_id: the scope around it, the innermost one of its thread that was open from
 -- its opening to its end; one that closed first (ranges end in any order) is not around it, and neither counts in its depth.
@@ -315,7 +324,7 @@ FROM lifetime_bucket b JOIN heap h ON h.id = b.heap_id;
 -- not live in it, and counts as retained_bytes; anonymous memory that is mapped as shared is live and counts as shared_bytes, and retained_bytes is too
 -- small by that: the kernel's figures do not tell it from shared memory that is not recorded.
 CREATE VIEW memory_gap_part AS
-WITH look AS (
+WITH look AS MATERIALIZED (
 	SELECT f.trace_id, g.process_id, g.ts_ns, g.rss_bytes, g.live_bytes, g.tool_bytes, g.gap_bytes, g.estimated, f.value AS file, s.value AS stack, c.value AS shared,
 	       a.value + b.value + d.value AS anonymous, b.value AS arena
 	FROM sample f JOIN memory_gap g ON g.process_id = f.process_id AND g.ts_ns = f.ts_ns

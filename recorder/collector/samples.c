@@ -95,6 +95,14 @@ struct before {
 	bool is_guard; /* no access at all */
 };
 
+/* Shared memory has a name as files have: "/dev/zero (deleted)" (anonymous), "/dev/shm/x", "/memfd:x (deleted)", "/SYSV00000000 (deleted)". */
+static bool names_memory(const char *path) {
+	static const char deleted[] = " (deleted)";
+	size_t n = strlen(path);
+	if (*path != '/' || !strncmp(path, "/dev/", 5) || !strncmp(path, "/memfd:", 7)) return true;
+	return !strchr(path + 1, '/') && n >= sizeof deleted && !strcmp(path + n + 1 - sizeof deleted, deleted);
+}
+
 #define ARENA_BYTES (64ull << 20) /* of glibc, on 64-bit machines */
 #define GUARD_BYTES_MAX (1ull << 20)
 
@@ -106,11 +114,11 @@ static enum tm_mapping_kind kind_of(const struct tm_sampler *s, const char *head
 	bool behind_guard = before->is_guard && before->end == start;
 	*before = (struct before){ end, !strncmp(access, "---", 3) && end - start <= GUARD_BYTES_MAX };
 	if (names_ours(s, heading)) return TM_MAPPING_OURS;
-	if (access[3] == 's') return TM_MAPPING_SHARED;
 	const char *path = heading + name;
+	if (access[3] == 's') return names_memory(path) ? TM_MAPPING_SHARED : TM_MAPPING_FILE;
 	if (!strncmp(path, "[heap]", 6)) return TM_MAPPING_HEAP;
 	if (!strncmp(path, "[stack", 6)) return TM_MAPPING_STACK;
-	if (*path == '/') return TM_MAPPING_FILE;
+	if (*path == '/' && strcmp(path, "/dev/zero") != 0) return TM_MAPPING_FILE;
 	if (start % ARENA_BYTES == 0 && end - start <= ARENA_BYTES && strncmp(path, "[", 1)) return TM_MAPPING_ARENA;
 	return behind_guard ? TM_MAPPING_STACK : TM_MAPPING_ANONYMOUS;
 }

@@ -10,7 +10,8 @@
  * PSS:      a sum over all mappings, for each of which the kernel leaves out what is less than a KiB. Where a rule is about it (--alert), readings without
  *           a look at every mapping ask the kernel for its own sum (smaps_rollup, from Linux 4.14 on): it goes over all pages then, at each reading.
  * Kinds:    the same look adds up what is resident by kind (rss_heap, rss_arenas, ...); these are given only with the reading they were made with.
- *           glibc's arenas begin at a multiple of 64 MiB and go on as reserved memory; a thread's stack lies behind its guard.
+ *           glibc's arenas begin at a multiple of 64 MiB and go on as reserved memory; a thread's stack lies behind its guard. What is mapped of a file
+ *           is the file's, shared or not; private pages of /dev/zero are anonymous memory.
  * Threads:  all functions are the drainer's; the lists are shared with the sampler's thread under its lock. It is made for the first process.
  * Fails:    what cannot be read is left out: a process may end between two readings.
  */
