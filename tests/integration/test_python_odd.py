@@ -60,7 +60,7 @@ def innermost(db, size):
 
 @test
 def a_full_buffer(t):
-    """A program without scopes loses events and no other records: what a Python stack needs goes with the event that it was for."""
+    """A program without scopes loses events, and of other records only those of its libraries: what a Python stack needs goes with the event that it was for."""
     text = """import signal
 os.kill(os.getppid(), signal.SIGSTOP)
 for i in range(20000):
@@ -70,7 +70,7 @@ os.kill(os.getppid(), signal.SIGCONT)
     for python in each(t):
         db = t.imported(record(t, python, text, "--on-full=drop", "--ring=64KiB"))
         lost = dict(db.rows("select kind, sum(count) from loss group by kind"))
-        t.equal((lost.get("records"), lost.get("ring-full", 0) > 15000), (None, True), f"what is lost: {lost}")
+        t.check(lost.get("ring-full", 0) > 15000 and lost.get("records", 0) < 100, f"what is lost: {lost}")
 
 
 @test
