@@ -12,7 +12,7 @@ static const struct tm_usage usage = {
 	.operands = "DB|TRACE",
 	.description =
 		"Lists the crossings of thresholds that record --alert=EXPR told of: when, which rule, the value, what was live then in the\n"
-		"root heaps, and the call site that held most of it. --sites lists the whole live set of each, by call site.\n"
+		"root heaps, and the call site that held most of it. --sites lists the whole live set of each, by call stack.\n"
 		"Values of live are of the very event that crossed; all others were read from outside at an interval.\n",
 	.examples = "tidemark alerts run.db\n"
 		    "tidemark alerts run.db --sites --heap=malloc --limit=20\n"

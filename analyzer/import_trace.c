@@ -287,7 +287,7 @@ static void *release_behind(void *x) {
 
 int tm_import_trace(struct tm_store *store, struct tm_import_source *source, uint64_t clock_offset_ns, struct tm_progress *progress,
 		    struct tm_import_remains *remains) {
-	struct import *x = calloc(1, sizeof *x);
+	struct import *x = malloc(sizeof *x);
 	if (!x) return snprintf(source->error, sizeof source->error, "out of memory"), TM_IMPORT_FAILED;
 	*x = (struct import){ .store = store, .source = source, .progress = progress, .clock_offset_ns = clock_offset_ns };
 	find_bases(x);

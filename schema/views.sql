@@ -7,7 +7,8 @@
 --         allocator's wrapper. `module` is the path of the site's module. `estimated` is 1 where numbers come from sampling.
 -- Times in ns since the start of the earliest trace, sizes in bytes as requested, NULL is unknown.
 
--- Indexes first (but that of scopes: tables.sql), which import makes when every row is there. allocation_packed has none on purpose: each would cost more than the rest of the import.
+-- Indexes first (but that of scopes: tables.sql), which import makes when every row is there. allocation_packed has none on purpose: each would cost more
+-- than the rest of the import.
 CREATE INDEX process_by_trace ON process(trace_id);
 CREATE INDEX thread_by_process ON thread(process_id);
 CREATE INDEX heap_by_process ON heap(process_id, name);
