@@ -16,7 +16,7 @@ static const struct tm_usage usage = {
 	.description =
 		"Shows what happened in each scope (tidemark.h, Python, NVTX, ITT, PyTorch's operators), a row for each name and heap\n"
 		"(view scope_total); [unscoped] is what happened outside of all scopes.\n"
-		"  self     in the scope itself; the selves of all rows of a heap add up to the heap\n"
+		"  self     in the scope itself; the selves of all rows of a heap add up to the heap (--tree has no [unscoped])\n"
 		"  total    with the scopes inside it; what several of one name did, inside each other or overlapping, counts once\n"
 		"  net      allocated less freed; freed counts in the scope that frees\n"
 		"  retained what the scope allocated and was live when it closed\n"

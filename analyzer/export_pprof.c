@@ -190,12 +190,15 @@ static int compare_sources(const struct source *a, const struct source *b) {
 	return a->stack < b->stack ? -1 : a->stack > b->stack;
 }
 
-/* How people call a process: by its rank, as --process takes it, else by its number in the system. */
+/* How people call a process: by its rank, as --process takes it, else by its number in the system; where others are called so, too (what a rank has started, an
+ * exec, two hosts), with its number in the database. */
 static uint64_t add_process(struct pprof *p, int64_t id) {
 	sqlite3_stmt *statement = ask(
-		p, sqlite3_mprintf("SELECT iif(rank IS NULL, 'pid ' || pid, 'rank ' || rank || iif(%d, coalesce('@' || world, ''), ''))"
-				   " FROM process WHERE id = %lld",
-				   p->d->worlds > 1, id));
+		p, sqlite3_mprintf(
+			   "SELECT iif(p.rank IS NULL, 'pid ' || p.pid, 'rank ' || p.rank || iif(%d, coalesce('@' || p.world, ''), ''))"
+			   " || iif((SELECT count(*) FROM process AS q WHERE q.rank IS p.rank AND iif(p.rank IS NULL, q.pid = p.pid,"
+			   " q.world IS p.world)) > 1, ' (process ' || p.id || ')', '') FROM process AS p WHERE p.id = %lld",
+			   p->d->worlds > 1, id));
 	uint64_t string = add_string(p, step(p, statement) ? column_text(statement, 0) : "unknown");
 	sqlite3_finalize(statement);
 	return string;

@@ -88,8 +88,10 @@ int tm_report_head(struct tm_report *r, struct tm_bytes *out) {
 		r, of_traces(r, "host, strftime('%Y-%m-%d %H:%M:%S UTC', start_unix_ns / 1000000000, 'unixepoch')", "start_unix_ns, id"),
 		take_trace, &t);
 	tm_put_format(out, "<span>%s process%s</span>", tm_format_count(r->processes.count, text), r->processes.count == 1 ? "" : "es");
-	int64_t events = events_shown(r);
-	tm_put_format(out, "<span>%s event%s</span>", tm_format_count((uint64_t)events, text), events == 1 ? "" : "s");
+	if (!r->o->process_given && !r->o->heap) { /* what is known is the number of a whole trace */
+		int64_t events = events_shown(r);
+		tm_put_format(out, "<span>%s event%s</span>", tm_format_count((uint64_t)events, text), events == 1 ? "" : "s");
+	}
 	if (r->o->heap) {
 		tm_html(out, r->heap_is_ours ? "<span>totals of heap " : "<span>only heap ");
 		tm_html_name(out, r->o->heap, strlen(r->o->heap), TM_HTML_NAME_BYTES);

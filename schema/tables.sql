@@ -104,8 +104,9 @@ CREATE TABLE heap (
 	name       TEXT NOT NULL,    -- malloc, mmap (anonymous mappings, /dev/zero and brk), mmap-file (mapped files), cuda:0, torch.cpu, a pool's own name
 	kind       TEXT NOT NULL,    -- host, mapping, file, device, pool, ...
 	device     INTEGER,          -- index of the device; NULL: host memory
-	parent_id  INTEGER,          -- heap.id of the heap that its memory comes from; NULL: from the system, a root heap
-	is_root    INTEGER NOT NULL, -- 1: added into its process' live bytes and peak. mmap-file is not: its pages belong to the page cache
+	parent_id  INTEGER,          -- heap.id of the heap that its memory comes from; NULL: from no other heap
+	is_root    INTEGER NOT NULL, -- 1: added into its process' live bytes and peak: host memory that lies in no other heap. mmap-file is not: its pages
+	                             -- belong to the page cache; nor are heaps of devices, pinned and managed memory, and those of Python, NVTX and ITT
 	estimated  INTEGER NOT NULL  -- 1: its numbers are estimates from samples
 );
 

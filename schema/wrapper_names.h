@@ -114,7 +114,9 @@
 	X("alloc::raw_vec::*") X("<alloc::alloc::Global as *") X("<alloc::alloc::Global>::*") \
 	X("<alloc::raw_vec::*") X("std::sys::*::alloc::*") X("<std::alloc::System as *") X("<std::alloc::System>::*") \
 	X("alloc::boxed::box_new_uninit*") X("hashbrown::raw::alloc::*") X("hashbrown::alloc::*") \
-	X("hashbrown::raw::RawTable*") X("<hashbrown::raw::RawTable*") \
+	X("hashbrown::raw::RawTable*") X("<hashbrown::raw::RawTable*") X("__rustc::*") X("std::sys::alloc::*") \
+	/* Ada, OCaml's big arrays, Free Pascal with the C library's memory */ \
+	X("__gnat_malloc*") X("__gnat_realloc*") X("caml_ba_alloc*") X("CMEM_$$_CGETMEM*") X("CMEM_$$_CREALLOCMEM*") X("CMEM_$$_CALLOCMEM*") \
 	/* the loader's frame between caller and called function, where an auditor (LD_AUDIT) asks to be told when a call ends */ \
 	X("_dl_runtime_profile*")
 

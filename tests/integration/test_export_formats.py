@@ -167,6 +167,11 @@ def stack_of(db, stack):
     return tuple(out)
 
 
+def label_of(db, process, pid, rank=None):
+    alike = db.execute("select count(*) from process where rank is ?1 and (?1 is not null or pid = ?2)", (rank, pid)).fetchone()[0]
+    return (f"rank {rank}" if rank is not None else f"pid {pid}") + (f" (process {process})" if alike > 1 else "")
+
+
 def sites(path, where="h.is_root"):
     db = sqlite3.connect(path)
     db.text_factory = bytes
@@ -174,8 +179,7 @@ def sites(path, where="h.is_root"):
     for process, rank, pid, heap, stack, *values in db.execute(
             "select p.id, p.rank, p.pid, v.heap, v.stack_id, v.allocations, v.allocated_bytes, v.live_at_exit_count, v.live_at_exit_bytes, v.process_peak_bytes, "
             f"v.temporary_bytes from site v join heap h on h.name = v.heap and h.process_id = v.process_id join process p on p.id = v.process_id where {where}"):
-        label = f"rank {rank}" if rank is not None else f"pid {pid}"
-        out[(label, text_of(heap), *stack_of(db, stack))] = values
+        out[(label_of(db, process, pid, rank), text_of(heap), *stack_of(db, stack))] = values
     return out
 
 
@@ -192,6 +196,21 @@ def check_pprof(t, path):
 def pprof_is_what_sql_says(t):
     check_pprof(t, recorded(t))
     check_pprof(t, odd_database(t))
+
+
+@test
+def pprof_tells_processes_apart(t):
+    """A program and what it became by exec have one number, and each its own label. A process alone is known by its number."""
+    trace = Trace()
+    for i, pid in enumerate((100, 100, 200), 1):
+        trace.process(i, pid=pid)
+        trace.thread(i, process=i)
+        trace.events(i, [malloc(1000, 0x1000, 10 * i, trace.stack("main"))])
+        trace.exit(i, 2000)
+        trace.end(i, 3000)
+    db = t.imported(trace.save(t.path("run.tmk")))
+    data, _, _ = read_pprof(export(t, "pprof", db.path))
+    t.equal({key[0]: sample["alloc_space"] for key, sample in data.items()}, {"pid 100 (process 1)": 10, "pid 100 (process 2)": 20, "pid 200": 30}, "labels")
 
 
 @test
@@ -299,7 +318,7 @@ def windows_are_what_peak_says(t):
         options = (f"--from={begin}ns", f"--to={end}ns", *([f"--heap={heap}"] if heap else []))
         peaks = json.loads(t.ask("peak", path, *options, "--format=json").text)
         said = {row["process_id"]: row["live_bytes"] for row in peaks if row["heap"] == heap}
-        whole, by_pid = collections.Counter(), collections.Counter()
+        whole, by_label = collections.Counter(), collections.Counter()
         for process, pid, start, over in processes:
             rows = db.execute("select alloc_ns, free_ns, size_bytes, stack_id from allocation a join heap h on h.id = a.heap_id "
                               "where a.process_id = ? and (h.name = ? or (? is null and h.is_root))", (process, heap, heap)).fetchall()
@@ -310,12 +329,12 @@ def windows_are_what_peak_says(t):
             folded = read_folded(export(t, "folded", path, *options, f"--process={process}"))
             t.equal(folded, dict(wanted), f"folded, process {process}, {options}")
             whole.update(wanted)
-            by_pid[f"pid {pid}"] += sum(wanted.values())
+            by_label[label_of(db, process, pid)] += sum(wanted.values())
         t.equal(read_folded(export(t, "folded", path, *options)), dict(whole), f"folded, {options}")
         of_pprof = collections.Counter()
         for (label, *_), values in read_pprof(export(t, "pprof", path, *options))[0].items():
             of_pprof[label] += values["peak_space"]
-        t.equal(+of_pprof, +by_pid, f"pprof, {options}")
+        t.equal(+of_pprof, +by_label, f"pprof, {options}")
         profile = json.loads(export(t, "speedscope", path, *options))["profiles"][0]
         t.equal((profile["name"], profile["endValue"]), ("live at the peak", sum(whole.values())), f"speedscope, {options}")
 

@@ -524,6 +524,7 @@ def sites_of_runtimes(t):
                ("r::grow", "<alloc::raw_vec::RawVecInner>::finish_grow", "<alloc::alloc::Global>::grow_impl_runtime"),
                ("std::thread::new", "<std::alloc::System>::alloc_impl"), ("alloc::boxed::Box<T>::new", "alloc::boxed::box_new_uninit"),
                ("hashbrown::map::HashMap<K,V,S,A>::insert", "hashbrown::raw::alloc::inner::do_alloc"),
+               ("aligned::first", "__rustc::__rdl_alloc", "std::sys::alloc::unix::aligned_malloc"), ("main__alpha", "__gnat_malloc"),
                ("<hashbrown::map::HashMap<u8, u8>>::insert", "<hashbrown::raw::RawTable<(u8, u8)>>::reserve_rehash::<make_hasher>",
                 "<hashbrown::raw::RawTableInner>::fallible_with_capacity::<alloc::alloc::Global>"),
                ("std::string::append(char const*, unsigned long)", "std::string::_Rep::_M_clone(std::allocator<char> const&, unsigned long)",

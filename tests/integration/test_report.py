@@ -286,6 +286,7 @@ def steps_of_one_heap(t):
     for options, wanted in ((["--heap=pool"], [(1, 0, 0, 0, 0, 0, 0), (2, 40, 0, 0, 40, 40, 40), (3, 0, 40, 40, 0, 40, 0)]),
                             ([], [(1, 5, 0, 0, 5, 5, 5), (2, 47, 0, 5, 52, 52, 47), (3, 0, 40, 52, 12, 52, 0)])):
         _, page = report(t, db, *options)
+        t.equal("<span>4 events</span>" in page, not options, "events, which are those of the whole trace")
         t.equal([(n, *rest) for _, n, _, _, *rest in data_of(page)["steps"]], wanted, f"the chart, {options}")
         table = next(rows for rows in Outline(page).tables.values() if rows and rows[0][0][0] == "step")
         t.equal([tuple(int(cell[1] or 0) for cell in row) for row in table[1:]],
