@@ -190,15 +190,22 @@ static int compare_sources(const struct source *a, const struct source *b) {
 	return a->stack < b->stack ? -1 : a->stack > b->stack;
 }
 
-/* How people call a process: by its rank, as --process takes it, else by its number in the system; where others are called so, too (what a rank has started, an
- * exec, two hosts), with its number in the database. */
+/* How people call a process: by its rank, as --process takes it, else by its number in the system; where others are called so, too (what a rank has
+ * started, an exec, two hosts), with its number in the database. */
+static void name_processes(struct pprof *p) {
+	char *sql = sqlite3_mprintf(
+		"DROP TABLE IF EXISTS temp.process_label; CREATE TEMP TABLE process_label(id INTEGER PRIMARY KEY, label TEXT NOT NULL);"
+		"INSERT INTO temp.process_label WITH named AS (SELECT id, iif(rank IS NULL, 'pid ' || pid,"
+		" 'rank ' || rank || iif(%d, coalesce('@' || world, ''), '')) AS name FROM process)"
+		" SELECT id, name || iif(count(*) OVER (PARTITION BY name) > 1, ' (process ' || id || ')', '') FROM named",
+		p->d->worlds > 1);
+	if (!sql || sqlite3_exec(p->d->handle, sql, NULL, NULL, NULL) != SQLITE_OK)
+		p->status = tm_fail("cannot read '%s': %s", p->d->path, sql ? sqlite3_errmsg(p->d->handle) : "out of memory");
+	sqlite3_free(sql);
+}
+
 static uint64_t add_process(struct pprof *p, int64_t id) {
-	sqlite3_stmt *statement = ask(
-		p, sqlite3_mprintf(
-			   "SELECT iif(p.rank IS NULL, 'pid ' || p.pid, 'rank ' || p.rank || iif(%d, coalesce('@' || p.world, ''), ''))"
-			   " || iif((SELECT count(*) FROM process AS q WHERE q.rank IS p.rank AND iif(p.rank IS NULL, q.pid = p.pid,"
-			   " q.world IS p.world)) > 1, ' (process ' || p.id || ')', '') FROM process AS p WHERE p.id = %lld",
-			   p->d->worlds > 1, id));
+	sqlite3_stmt *statement = ask(p, sqlite3_mprintf("SELECT label FROM temp.process_label WHERE id = %lld", id));
 	uint64_t string = add_string(p, step(p, statement) ? column_text(statement, 0) : "unknown");
 	sqlite3_finalize(statement);
 	return string;
@@ -326,6 +333,7 @@ int tm_export_pprof(const struct tm_database *d, const struct tm_options *o, str
 	if (o->value == TM_VALUE_TEMPORARY)
 		return tm_misuse("export", "pprof has allocated, live and peak values; --value says which is shown first, and cannot be temporary");
 	p.status = tm_stack_frames_load(&p.frames, d);
+	if (!p.status) name_processes(&p);
 	if (!p.status) {
 		write_header(&p);
 		write_mappings(&p);

@@ -46,11 +46,17 @@ static char *of_traces(const struct tm_report *r, const char *what, const char *
 	return sqlite3_str_finish(sql);
 }
 
-static int64_t events_shown(const struct tm_report *r) {
-	char *sql = of_traces(r, "sum(events)", "1");
-	int64_t events = sql ? tm_database_integer(r->d, sql, 0) : 0;
+static int64_t sum_of_traces(const struct tm_report *r, const char *sum) {
+	char *sql = of_traces(r, sum, "1");
+	int64_t value = sql ? tm_database_integer(r->d, sql, 0) : 0;
 	sqlite3_free(sql);
-	return events < 0 ? 0 : events;
+	return value < 0 ? 0 : value;
+}
+
+/* Events are known of whole traces: of a part of one nothing is said. */
+static bool shows_whole_traces(const struct tm_report *r) {
+	int64_t processes = sum_of_traces(r, "sum((SELECT count(*) FROM process AS q WHERE q.trace_id = trace.id))");
+	return !r->o->heap && (!r->o->process_given || (uint64_t)processes == r->processes.count);
 }
 
 static int take_name(struct tm_report *r, sqlite3_stmt *s, void *context) {
@@ -88,8 +94,8 @@ int tm_report_head(struct tm_report *r, struct tm_bytes *out) {
 		r, of_traces(r, "host, strftime('%Y-%m-%d %H:%M:%S UTC', start_unix_ns / 1000000000, 'unixepoch')", "start_unix_ns, id"),
 		take_trace, &t);
 	tm_put_format(out, "<span>%s process%s</span>", tm_format_count(r->processes.count, text), r->processes.count == 1 ? "" : "es");
-	if (!r->o->process_given && !r->o->heap) { /* what is known is the number of a whole trace */
-		int64_t events = events_shown(r);
+	if (shows_whole_traces(r)) {
+		int64_t events = sum_of_traces(r, "sum(events)");
 		tm_put_format(out, "<span>%s event%s</span>", tm_format_count((uint64_t)events, text), events == 1 ? "" : "s");
 	}
 	if (r->o->heap) {

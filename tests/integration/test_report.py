@@ -235,6 +235,7 @@ def text_is_there(t):
     data = data_of(page)
     t.equal([sum(sums(data["made"], key) for key in range(len(data["made"])))], [4096], "only one heap")
     _, page = report(t, db, "--process=2")
+    t.check(" events</span>" not in page and " events</span>" in report(t, db)[1], "of one of two processes the trace's events are not told")
     data = data_of(page)
     t.equal([sum(sums(data["made"], key) for key in range(len(data["made"])))], [64], "only one process")
 
