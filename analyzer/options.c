@@ -478,6 +478,11 @@ static int check_operands(const struct tm_options *o) {
 	return TM_OPTIONS_GO;
 }
 
+/* "-" is a file, and "-- " with more behind it is SQL that begins with a comment. */
+static bool is_option(const char *argument) {
+	return argument[0] == '-' && argument[1] && !(argument[1] == '-' && argument[2] && strchr(" \t\n", argument[2]));
+}
+
 int tm_options_parse(struct tm_options *o, const struct tm_usage *usage, int argc, char **argv) {
 	bool options_over = false;
 	*o = (struct tm_options){ .usage = usage,
@@ -490,7 +495,7 @@ int tm_options_parse(struct tm_options *o, const struct tm_usage *usage, int arg
 				  .budgets = { -1, -1, -1, -1 } };
 	for (int i = 1; i < argc; i++) {
 		const char *argument = argv[i];
-		if (options_over || argument[0] != '-' || !argument[1]) {
+		if (options_over || !is_option(argument)) {
 			if (o->operand_count >= usage->operands_max) return tm_misuse(usage->verb, "unexpected argument '%s'", argument);
 			o->operands[o->operand_count++] = argument;
 			continue;
