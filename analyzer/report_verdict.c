@@ -55,8 +55,8 @@ static int64_t sum_of_traces(const struct tm_report *r, const char *sum) {
 
 /* Events are known of whole traces: of a part of one nothing is said. */
 static bool shows_whole_traces(const struct tm_report *r) {
-	int64_t processes = sum_of_traces(r, "sum((SELECT count(*) FROM process AS q WHERE q.trace_id = trace.id))");
-	return !r->o->heap && (!r->o->process_given || (uint64_t)processes == r->processes.count);
+	if (r->o->heap || !r->o->process_given) return !r->o->heap;
+	return (size_t)sum_of_traces(r, "sum((SELECT count(*) FROM process AS q WHERE q.trace_id = trace.id))") == r->processes.count;
 }
 
 static int take_name(struct tm_report *r, sqlite3_stmt *s, void *context) {
