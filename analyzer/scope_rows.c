@@ -261,11 +261,12 @@ static void write_overlaps(struct scope_writer *c) {
 static void write_step_use(struct scope_writer *c, sqlite3_stmt *row, uint64_t step_row, const struct tm_scope_step_use *u) {
 	struct tm_account process = { .ledger = &c->r->ledgers[c->x->steps.items[u->step].process - 1] };
 	const struct tm_account *a = u->account ? u->account : &process;
-	struct tm_amount allocated = tm_whole_amount(a, u->allocated), freed = tm_whole_amount(a, u->freed),
-			 begin = tm_whole_amount(a, u->begin), end = tm_whole_amount(a, u->end), own = tm_whole_amount(a, u->own_freed);
-	tm_store_row(c->store, row, "nnnnnnnnnnnnn", step_row, u->account ? a->id : 0, allocated.bytes, allocated.count, freed.bytes,
-		     freed.count, begin.bytes, begin.count, end.bytes, end.count, tm_scaled_bytes(a, u->peak),
-		     difference(allocated.bytes, own.bytes), difference(allocated.count + tm_scaled_count(a, u->own_parts), own.count));
+	struct tm_amount made = tm_whole_amount(a, u->allocated), early = tm_whole_amount(a, u->early),
+			 freed = tm_whole_amount(a, u->freed), begin = tm_whole_amount(a, u->begin), end = tm_whole_amount(a, u->end),
+			 own = tm_whole_amount(a, u->own_freed);
+	tm_store_row(c->store, row, "nnnnnnnnnnnnn", step_row, u->account ? a->id : 0, made.bytes - early.bytes, made.count - early.count,
+		     freed.bytes, freed.count, begin.bytes, begin.count, end.bytes, end.count, tm_scaled_bytes(a, u->peak),
+		     difference(made.bytes, own.bytes), difference(made.count + tm_scaled_count(a, u->own_parts), own.count));
 }
 
 static void write_steps(struct scope_writer *c) {

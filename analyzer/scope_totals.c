@@ -61,21 +61,32 @@ struct tm_level_point tm_level_now(const struct tm_account *a, uint64_t ns) {
 	return (struct tm_level_point){ ns, a->level.live.bytes, a->level.live.count, a->allocated.count + a->splits };
 }
 
+void tm_scope_pass_window(struct tm_scope_process *p, uint64_t ns) {
+	if (!p->window_epoch && ns >= p->scopes->catalog->window_start_ns) p->window_epoch = ++p->epoch;
+}
+
+uint64_t tm_scope_known_epoch(const struct tm_scope_process *p, uint64_t epoch, uint64_t start_ns) {
+	if (start_ns >= p->scopes->catalog->window_start_ns) return epoch;
+	return p->window_epoch ? p->window_epoch : p->epoch + 1;
+}
+
 /* Drops the entries of the track that no open scope or step asks for. */
 static void prune(struct tm_scopes *x, struct tm_scope_process *p, struct tm_level_track *t) {
 	uint64_t *epochs = malloc((p->open_count + 1) * sizeof *epochs);
+	uint64_t step_epoch = tm_scope_known_epoch(p, p->step_epoch, p->step_start_ns);
 	size_t n = 0;
 	bool step_waits = p->in_step;
 	if (!epochs) return; /* the next event tries again */
 	for (uint32_t slot = p->opened_first; slot; slot = tm_scope_at(x, slot)->opened_after) {
-		uint64_t epoch = tm_scope_at(x, slot)->epoch;
-		if (step_waits && p->step_epoch < epoch) {
-			epochs[n++] = p->step_epoch;
+		const struct tm_scope *s = tm_scope_at(x, slot);
+		uint64_t epoch = tm_scope_known_epoch(p, s->epoch, s->start_ns);
+		if (step_waits && step_epoch < epoch) {
+			epochs[n++] = step_epoch;
 			step_waits = false;
 		}
 		epochs[n++] = epoch;
 	}
-	if (step_waits) epochs[n++] = p->step_epoch;
+	if (step_waits) epochs[n++] = step_epoch;
 	tm_level_track_prune(t, epochs, n);
 	free(epochs);
 }
@@ -84,6 +95,7 @@ static void track(struct tm_account *a, struct tm_scope_heap *h, const struct tm
 	struct tm_scope_process *p = a->ledger->scopes;
 	struct tm_level_point before = tm_level_now(a, ns);
 	if (!p->open_count) return;
+	tm_scope_pass_window(p, ns);
 	tm_level_track_change(&h->track, p->epoch, &before, after);
 	if (h->track.failed) p->scopes->failed = true;
 	if (tm_level_track_is_long(&h->track, p->open_count)) prune(p->scopes, p, &h->track);
@@ -99,7 +111,7 @@ void tm_scope_level_rises(struct tm_account *a, struct tm_amount amount, uint32_
 	}
 	after.made += amount.count;
 	track(a, h, &after, ns);
-	if (a->ledger->scopes->in_step) tm_scope_step_rises(a, amount, passing);
+	if (a->ledger->scopes->in_step) tm_scope_step_rises(a, amount, ns, passing);
 	if (scope) return;
 	h->unscoped_bytes += amount.bytes;
 	if (!passing && h->unscoped_bytes > h->unscoped_peak) h->unscoped_peak = h->unscoped_bytes;
@@ -301,13 +313,16 @@ static uint64_t keep_phases(struct tm_scopes *x, const struct tm_scope *s, const
 static void settle_use(struct tm_scopes *x, const struct tm_scope *s, struct tm_scope_use *u, uint64_t end_ns, bool snapshots) {
 	struct tm_scope_heap *h = u->account->scope_heap;
 	struct tm_level_point now = tm_level_now(u->account, end_ns), before = now, peak = now;
-	if (h) before = tm_level_track_at(&h->track, s->epoch, &now);
-	before.ns = peak.ns = s->start_ns;
-	if (h) peak = tm_level_track_peak(&h->track, s->epoch, s->start_ns, &now);
+	uint64_t epoch = tm_scope_known_epoch(x->ledgers[s->process - 1].scopes, s->epoch, s->start_ns),
+		 window_ns = x->catalog->window_start_ns;
+	uint64_t known_ns = s->start_ns < window_ns && window_ns < end_ns ? window_ns : s->start_ns;
+	if (h) before = tm_level_track_at(&h->track, epoch, &now);
+	before.ns = peak.ns = known_ns;
+	if (h) peak = tm_level_track_peak(&h->track, epoch, known_ns, &now);
 	tm_scope_measure(u->lane ? u->lane : tm_scope_find_lane(x, s->thread, u->account), s->epoch, &u->own_peak, &u->retained);
 	u->peak = peak.live_bytes;
 	u->growth = peak.live_bytes - before.live_bytes;
-	if (peak.ns < s->start_ns) peak.ns = s->start_ns;
+	if (peak.ns < known_ns) peak.ns = known_ns;
 	if (peak.ns > end_ns) peak.ns = end_ns;
 	if (snapshots) u->phases = keep_phases(x, s, h, &before, &peak, &now);
 }

@@ -384,6 +384,7 @@ static void list_open(struct tm_scopes *x, struct tm_scope_process *p, struct tm
 	else p->opened_first = s->slot;
 	p->opened_last = s->slot;
 	p->open_count++;
+	tm_scope_pass_window(p, s->start_ns);
 	s->epoch = ++p->epoch;
 }
 

@@ -136,6 +136,7 @@ struct tm_scope_step_use {
 	size_t step;                       /* index of the step */
 	const struct tm_account *account;  /* NULL: the process over its root heaps */
 	struct tm_amount allocated, freed; /* freed: whatever was */
+	struct tm_amount early;            /* of what was allocated, before the trace's window: begin has it */
 	struct tm_amount own_freed;        /* of what was allocated in this step */
 	uint64_t own_parts;                /* that cuts of such mappings added, in the units of counts */
 	struct tm_amount begin, end;
@@ -153,8 +154,9 @@ struct tm_scope_heap {
 	struct tm_scope_sums scoped; /* of all scopes' own */
 	uint64_t unscoped_bytes;     /* live, allocated outside of scopes */
 	uint64_t unscoped_peak;
-	uint64_t step; /* number of the step that the next four are of */
-	struct tm_amount step_allocated, step_freed, step_own_freed;
+	uint64_t step; /* number of the step that the next five are of */
+	struct tm_amount step_allocated, step_early, step_freed,
+		step_own_freed; /* early: of what was allocated, before the trace's window */
 	uint64_t step_own_parts;
 	struct tm_level_point baseline; /* how it stood at the latest baseline */
 };
@@ -172,7 +174,8 @@ struct tm_scope_process {
 	struct tm_scopes *scopes;
 	struct tm_ledger *ledger;
 	uint64_t epoch;
-	size_t open_count; /* scopes, and the step */
+	uint64_t window_epoch; /* begins with the trace's window; 0: nothing has come from there on */
+	size_t open_count;     /* scopes, and the step */
 	uint32_t opened_first, opened_last;
 	uint64_t unmatched_ends, unknown_links, snapshots_left_out;
 	struct tm_scope_oddities odd;
@@ -298,6 +301,10 @@ void tm_scope_level_falls(struct tm_account *a, struct tm_amount amount, const s
 /* For scopes.c and scope_overlaps.c: */
 struct tm_scope_heap *tm_scope_heap_of(struct tm_account *a); /* NULL: out of memory */
 struct tm_level_point tm_level_now(const struct tm_account *a, uint64_t ns);
+/* Something comes at this time. Levels of before the trace's window lack what was freed before it: for what had been opened by then its begin counts. */
+void tm_scope_pass_window(struct tm_scope_process *p, uint64_t ns);
+/* The epoch from whose begin on the levels of what was opened then, in that epoch, are known. */
+uint64_t tm_scope_known_epoch(const struct tm_scope_process *p, uint64_t epoch, uint64_t start_ns);
 /* The scope closes: what is measured while it is open is settled. snapshots: they are kept. */
 void tm_scope_settle(struct tm_scopes *x, struct tm_scope *s, uint64_t end_ns, bool snapshots);
 /* The scope leaves its thread's stack. */
@@ -358,7 +365,7 @@ struct tm_text tm_scope_text(const struct tm_scopes *x, uint32_t string);
 void tm_scope_step_begin(struct tm_scopes *x, struct tm_scope_process *p, int64_t n, uint64_t ns);
 void tm_scope_step_end(struct tm_scopes *x, struct tm_scope_process *p, uint64_t ns);
 /* The sums of the open step in this heap. */
-void tm_scope_step_rises(struct tm_account *a, struct tm_amount amount, bool passing);
+void tm_scope_step_rises(struct tm_account *a, struct tm_amount amount, uint64_t ns, bool passing);
 void tm_scope_step_falls(struct tm_account *a, struct tm_amount amount, const struct tm_block *b);
 void tm_scope_step_splits(struct tm_account *a, uint64_t more, const struct tm_block *b);
 

@@ -729,6 +729,7 @@ CREATE TABLE scope_overlap (
 ) WITHOUT ROWID;
 
 -- A step and a heap that did or held something in it, and with heap_id 0 its process over the root heaps.
+-- One that began before the window that --max-size=SIZE,ring kept begins with it here, but for what survived.
 CREATE TABLE step_aggregate (
 	step_id         INTEGER NOT NULL, -- step.id
 	heap_id         INTEGER NOT NULL, -- heap.id; 0: the process

@@ -208,9 +208,9 @@ def random_long_stories(t):
 
 # --- worked out by hand
 
-def simple(t, events, *, name="run.tmk", exit=9000, end=10000, prepare=None, threads=1, rank=None):
+def simple(t, events, *, name="run.tmk", exit=9000, end=10000, prepare=None, threads=1, rank=None, **info):
     """events: [(thread, events of that thread)], strings given by `prepare(trace)` before."""
-    trace = Trace()
+    trace = Trace(**info)
     trace.process(1, pid=100, rank=rank)
     for id in range(1, threads + 1):
         trace.thread(id, process=1)
@@ -245,6 +245,35 @@ def nested_by_hand(t):
             [("baseline", 0, 0, None, None), ("before", 3000, 107, 3, 0), ("peak", 3200, 127, 1, 1), ("after", 3300, 127, 0, 0)], "looks around inner")
     t.equal(db.row("select calls, mean_duration_ns, mean_allocated_bytes, mean_peak_growth_bytes, net_bytes from scope_summary where name = 'outer'"),
             (1, 2000, 130, 120, 120), "means")
+
+
+@test
+def begun_before_a_window(t):
+    """Of before 1000 only what was live then is there: 1000 of before all, 500 of `long` and 64 of `gone`. From 1564 on levels are known; so many scopes of 8
+    bytes come that what nobody asks for is dropped on the way; `short` has seen none of it."""
+    window, many = 1000, 1000
+    def events(trace):
+        long, gone, short, tiny, main = *(trace.string(name) for name in ("long", "gone", "short", "tiny")), trace.stack("main")
+        out = [malloc(100, 0x1000, 1000, main), scope("scope_push", 200, long), step(250, 0), malloc(300, 0x2000, 500, main), scope("scope_push", 400, gone),
+               malloc(450, 0x3000, 64, main), scope("scope_end", 500), free(1000, 0x1000)]
+        for ns in range(1010, 1010 + 4 * many, 4):
+            out += [scope("scope_push", ns, tiny), malloc(ns + 1, 0x9000, 8, main), free(ns + 2, 0x9000), scope("scope_end", ns + 3)]
+        return [(1, out + [malloc(6100, 0x4000, 300, main), scope("scope_push", 6150, short), malloc(6200, 0x5000, 900, main), free(6300, 0x5000),
+                           scope("scope_end", 6350), scope("scope_end", 6400), step(6500, 1), free(6600, 0x2000)]),
+                (2, [scope("scope_push", 220, long)])]
+    db = simple(t, events, threads=2, window_start_ns=window)
+    t.equal(db.rows("select name, thread_id, peak_bytes, peak_growth_bytes, retained_bytes from scope_instance where name <> 'tiny' and heap is not null"
+                    " order by start_ns"),
+            [("long", 1, 1764, 200, 864), ("gone", 1, 1564, 0, 64), ("short", 1, 1764, 900, 0)], "scopes")
+    t.equal(db.row("select count(*), min(peak_growth_bytes), max(peak_growth_bytes) from scope_instance where name = 'tiny'"), (many, 8, 8), "tiny ones")
+    t.equal(db.rows("select phase, ts_ns, live_bytes, live_count from scope_snapshot where scope_id = 1"),
+            [("baseline", 0, 0, 0), ("before", window, 1564, 3), ("peak", 6200, 1764, 4), ("after", 6400, 864, 3)], "looks around long")
+    steps = ("n, allocated_bytes, allocations, freed_bytes, frees, net_bytes, live_begin_bytes, live_end_bytes, peak_bytes, peak_growth_bytes, survived_bytes,"
+             " survived_count")
+    for heap in ("malloc", None):
+        t.equal(db.rows(f"select {steps} from step_total where heap is ? order by n", heap),
+                [(0, 1200 + 8 * many, 2 + many, 1900 + 8 * many, 2 + many, -700, 1564, 864, 1764, 200, 864, 3), (1, 0, 0, 500, 1, -500, 864, 364, 864, 0, 0, 0)],
+                f"steps of {heap}")
 
 
 @test
