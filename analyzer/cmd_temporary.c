@@ -32,7 +32,7 @@ static const struct tm_usage usage = {
 static const struct tm_listing churn = {
 	.source = "churn",
 	.unnamed = TM_UNNAMED_SITES(
-		"t.allocations, t.short_lived AS short_lived_count, t.short_lived_bytes, t.same_size AS same_size_count,\n"
+		"t.allocations, t.short_lived AS short_lived_count, t.short_lived_bytes, iif(h.estimated, NULL, t.same_size) AS same_size_count,\n"
 		"  t.mean_lifetime_ns AS mean_life_duration_ns"),
 	.where = "(short_lived_count > 0 OR same_size_count > 0)",
 	.may_be_millions = true,
@@ -44,7 +44,7 @@ static const struct tm_listing churn = {
 static const struct tm_listing reallocs = {
 	.source = "realloc_site",
 	.unnamed = TM_UNNAMED_SITES(
-		"t.reallocations AS realloc_count, t.reallocated_bytes, t.longest_chain AS longest_chain_count, t.allocations"),
+		"t.reallocations AS realloc_count, t.reallocated_bytes, iif(h.estimated, NULL, t.longest_chain) AS longest_chain_count, t.allocations"),
 	.where = "realloc_count > 0",
 	.may_be_millions = true,
 	.order = "reallocated_bytes DESC, realloc_count DESC, process_id, heap, stack_id",

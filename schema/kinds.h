@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define TM_FORMAT_MAJOR 1
-#define TM_FORMAT_MINOR 3
+#define TM_FORMAT_MINOR 4
 #define TM_FILE_MAGIC "TIDEMARK"
 #define TM_FILE_HEADER_BYTES 16
 #define TM_CHUNK_MAGIC 0x4B434D54u
@@ -44,7 +44,7 @@
 	X(CUDA_ARRAY_CREATE, 0x18, "cuArrayCreate") X(CUDA_MIPMAPPED_CREATE, 0x19, "cuMipmappedArrayCreate") \
 	X(CUDA_GRAPH_ALLOC, 0x1A, "cuGraphAddMemAllocNode") X(CUDA_IMPORT, 0x1B, "cuMemImportFromShareableHandle") \
 	X(CUDA_IPC_OPEN, 0x1C, "cuIpcOpenMemHandle") X(CUDA_POOL_IMPORT, 0x1D, "cuMemPoolImportPointer") \
-	X(CUDA_EXTERNAL, 0x1E, "cuExternalMemoryGetMappedBuffer") \
+	X(CUDA_EXTERNAL, 0x1E, "cuExternalMemoryGetMappedBuffer") X(REALLOC_ALONE, 0x1F, "realloc") \
 	X(FREE, 0x20, "free") X(CFREE, 0x21, "cfree") X(FREE_SIZED, 0x22, "free_sized") \
 	X(FREE_ALIGNED_SIZED, 0x23, "free_aligned_sized") X(REALLOC_FREE, 0x24, "realloc") \
 	X(HEAP_FREE, 0x25, "tidemark_heap_free") X(TORCH_FREE, 0x26, "torch") X(NVTX_FREE, 0x27, "nvtx") X(ITT_FREE, 0x28, "itt") \

@@ -285,17 +285,17 @@ JOIN heap_total a ON a.process_id = t.process_id AND a.heap_id = 0 LEFT JOIN sta
 LEFT JOIN module m ON m.id = f.module_id
 WHERE t.process_peak_bytes > 0;
 
--- Call stacks whose blocks live under a millisecond, or are of the same size as the one before again and again.
+-- Call stacks whose blocks live under a millisecond, or are of the same size as the one before again and again (NULL where only samples are known).
 CREATE VIEW churn AS
-SELECT t.process_id, h.name AS heap, t.stack_id, t.allocations, t.short_lived AS short_lived_count, t.short_lived_bytes, t.same_size AS same_size_count,
+SELECT t.process_id, h.name AS heap, t.stack_id, t.allocations, t.short_lived AS short_lived_count, t.short_lived_bytes, iif(h.estimated, NULL, t.same_size) AS same_size_count,
        t.mean_lifetime_ns AS mean_life_duration_ns, f.function, f.file, f.line, m.path AS module, f.module_offset, h.estimated
 FROM site_total t JOIN heap h ON h.id = t.heap_id LEFT JOIN stack s ON s.id = t.stack_id LEFT JOIN frame f ON f.id = s.site_frame_id
 LEFT JOIN module m ON m.id = f.module_id
-WHERE t.short_lived > 0 OR t.same_size > 0;
+WHERE t.short_lived > 0 OR (t.same_size > 0 AND NOT h.estimated);
 
--- Call stacks that reallocate. longest_chain_count: most reallocations in a row of one block that ended here.
+-- Call stacks that reallocate. longest_chain_count: most reallocations in a row of one block that ended here; NULL where only samples are known.
 CREATE VIEW realloc_site AS
-SELECT t.process_id, h.name AS heap, t.stack_id, t.reallocations AS realloc_count, t.reallocated_bytes, t.longest_chain AS longest_chain_count,
+SELECT t.process_id, h.name AS heap, t.stack_id, t.reallocations AS realloc_count, t.reallocated_bytes, iif(h.estimated, NULL, t.longest_chain) AS longest_chain_count,
        t.allocations, f.function, f.file, f.line, m.path AS module, f.module_offset, h.estimated
 FROM site_total t JOIN heap h ON h.id = t.heap_id LEFT JOIN stack s ON s.id = t.stack_id LEFT JOIN frame f ON f.id = s.site_frame_id
 LEFT JOIN module m ON m.id = f.module_id

@@ -163,7 +163,7 @@ static const uint8_t known_ops[256] = {
 
 /* Ops of blocks that lie in a heap of their own; all others have the default one. */
 static bool is_of_own_heap(uint8_t op) {
-	if (TM_OP_CLASS(op) == TM_CLASS_ALLOC) return op >= TM_OP_HEAP_ALLOC;
+	if (TM_OP_CLASS(op) == TM_CLASS_ALLOC) return op >= TM_OP_HEAP_ALLOC && op != TM_OP_REALLOC_ALONE;
 	if (TM_OP_CLASS(op) == TM_CLASS_FREE) return op >= TM_OP_HEAP_FREE;
 	return op == TM_OP_PYTHON_REALLOC;
 }

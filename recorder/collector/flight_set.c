@@ -532,10 +532,9 @@ static void put(struct tm_flight_list *list, uint32_t thread, uint64_t number, c
 	list->events[list->count++] = (struct tm_flight_event){ thread, number, *e };
 }
 
-/* What a realloc made is told as if it had been made of nothing: what it was made of is gone. */
+/* What a realloc made is told apart: what it was made of is gone. */
 static uint8_t op_alone(uint8_t op) {
-	if (op == TM_OP_REALLOC) return TM_OP_REALLOC_NEW;
-	if (op == TM_OP_REALLOCARRAY) return TM_OP_REALLOCARRAY_NEW;
+	if (op == TM_OP_REALLOC || op == TM_OP_REALLOCARRAY) return TM_OP_REALLOC_ALONE;
 	return op == TM_OP_PYTHON_REALLOC ? TM_OP_PYTHON_ALLOC : op;
 }
 

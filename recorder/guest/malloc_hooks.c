@@ -201,7 +201,7 @@ static void record_sampled_resize(struct tm_thread *t, enum tm_op op, void *p, s
 	bool taken = tm_sample_take(t, p, size);
 	if (held && taken) tm_emit_realloc(t, op, p, size, old, begin, frame);
 	else if (held) tm_emit_free(t, TM_OP_REALLOC_FREE, old, begin);
-	else if (taken) tm_emit_alloc(t, op == TM_OP_REALLOC ? TM_OP_REALLOC_NEW : TM_OP_REALLOCARRAY_NEW, p, size, frame);
+	else if (taken) tm_emit_alloc(t, TM_OP_REALLOC_ALONE, p, size, frame);
 }
 
 /* One that did not: the old block is still there, unless it was resized to nothing. */

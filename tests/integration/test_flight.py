@@ -362,6 +362,29 @@ def refusals_go_with_their_time(t):
         t.equal(db.row("select min(size_bytes), max(size_bytes), min(ts_ns) >= ? from oom", start), (1 << 62, 1 << 62, 1), "what was refused, and when")
 
 
+RESIZED = """#define _GNU_SOURCE
+#include <stdlib.h>
+static void *kept[100];
+int main(void) {
+	for (int i = 0; i < 100; i++) kept[i] = malloc(1000);
+	for (int i = 0; i < 100; i++) kept[i] = i % 2 ? realloc(kept[i], 2000) : reallocarray(kept[i], 2, 1000);
+	for (int i = 0; i < 1000000; i++) free(malloc(30 + i % 977));
+	return 0;
+}
+"""
+
+
+@test
+def resized_before_the_window(t):
+    """What they were is gone; that they were made of something is not."""
+    with open(t.path("resized.c"), "w", encoding="ascii") as file:
+        file.write(RESIZED)
+    db = t.imported(t.record([t.program(t.path("resized.c"))], "--max-size=256KiB,ring"))
+    t.check(db.value("select max(alloc_ns) from allocation where size_bytes = 2000") < int(db.value("select value from trace_info where key = 'window_start_ns'")),
+            "they are in the window")
+    t.equal(db.row("select sum(realloc_count), sum(reallocated_bytes), max(longest_chain_count) from realloc_site"), (100, 200000, 1), "reallocations")
+
+
 @test
 def threads_that_stand_still(t):
     """Fourteen threads are interrupted by a handler that never returns, mostly in the middle of a realloc: the file keeps its bound while another one works on."""

@@ -315,6 +315,32 @@ def what_the_program_is_told(t):
     t.equal((first[4], last[4]), (0, 0), "exact")
 
 
+RESIZES = """#define _GNU_SOURCE
+#include <stdlib.h>
+#define BLOCKS 20000
+static void *blocks[BLOCKS];
+int main(void) {
+	for (int i = 0; i < BLOCKS; i++) blocks[i] = malloc(100);
+	for (int i = 0; i < BLOCKS; i++) blocks[i] = i & 1 ? realloc(blocks[i], 300) : reallocarray(blocks[i], 3, 100);
+	return 0;
+}
+"""
+
+
+@test
+def reallocations(t):
+    """Most blocks that a realloc made were made of one that was not drawn: 20,000 in all, less or more than 6 standard errors of 514. What only a whole recording knows is not told."""
+    with open(t.path("resizes.c"), "w", encoding="ascii") as file:
+        file.write(RESIZES)
+    for sample, most in ((MEAN, 6 * math.sqrt(20000 * (1 - probability(300)) / probability(300))), (0, 0)):
+        db = t.imported(t.record([t.program(t.path("resizes.c"))], f"--sample={sample}"), options=("--quiet", "--force"))
+        count, total, chains = db.row("select sum(realloc_count), sum(reallocated_bytes), max(longest_chain_count) from realloc_site where heap = 'malloc'")
+        t.check(abs(count - 20000) <= most and abs(total - 300 * count) <= 300, f"{count} reallocations of {total} bytes, 20,000 of 300 were made, {most} allowed")
+        t.equal(chains, None if sample else 1, "longest chain")
+        t.equal(db.value("select sum(same_size_count) from churn where heap = 'malloc'"), None if sample else 19999 + 2 * 9999, "same size again")
+        t.equal(db.value("select count(*) from allocation where size_bytes = 300 and api not in ('realloc', 'reallocarray')"), 0, "api")
+
+
 MANY = """#include <stdlib.h>
 #define BLOCKS 300000
 static void *blocks[BLOCKS];

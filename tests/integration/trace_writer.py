@@ -14,8 +14,8 @@ import zlib
 
 OPS = {"malloc": 0x00, "calloc": 0x01, "realloc_new": 0x02, "posix_memalign": 0x04, "free": 0x20, "realloc": 0x40, "mmap": 0x60, "mmap_file": 0x61,
        "sbrk": 0x62, "munmap": 0x80, "sbrk_shrink": 0x81, "mremap": 0xA0, "mark": 0xC0,
-       "heap_alloc": 0x09, "torch_alloc": 0x0A, "python_alloc": 0x0D, "heap_free": 0x25, "torch_free": 0x26, "python_free": 0x29, "snapshot": 0xC1,
-       "baseline": 0xC2, "stop": 0xC3, "start": 0xC4, "reset_peak": 0xC5, "scope_push": 0xD0, "scope_block": 0xD1, "scope_range": 0xD2,
+       "heap_alloc": 0x09, "torch_alloc": 0x0A, "python_alloc": 0x0D, "realloc_alone": 0x1F, "heap_free": 0x25, "torch_free": 0x26, "python_free": 0x29,
+       "snapshot": 0xC1, "baseline": 0xC2, "stop": 0xC3, "start": 0xC4, "reset_peak": 0xC5, "scope_push": 0xD0, "scope_block": 0xD1, "scope_range": 0xD2,
        "scope_end": 0xD3, "scope_exception": 0xD4, "step": 0xD5, "oom": 0xD6, "launch": 0xD7, "use": 0xD8,
        "cuda_alloc": 0x0E, "cuda_alloc_async": 0x13, "cuda_create": 0x15, "cuda_free": 0x2A, "cuda_free_async": 0x2D, "cuda_release": 0x2E}
 META, STACKS, EVENTS, NAMES, END, ACTIVITY = 1, 2, 3, 4, 5, 6

@@ -30,7 +30,7 @@ static const uint8_t empty_end_chunk[] = {
 };
 
 static void test_file_header(void) {
-	static const uint8_t expected[16] = { 'T', 'I', 'D', 'E', 'M', 'A', 'R', 'K', 1, 0, 3, 0, 0, 0, 0, 0 };
+	static const uint8_t expected[16] = { 'T', 'I', 'D', 'E', 'M', 'A', 'R', 'K', 1, 0, 4, 0, 0, 0, 0, 0 };
 	uint8_t header[TM_FILE_HEADER_BYTES];
 	uint16_t major = 99, minor = 99;
 	tm_file_header_write(header);

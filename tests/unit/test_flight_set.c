@@ -75,14 +75,14 @@ static void test_blocks(void) {
 	release(s, 2, 40, 0x100);
 	move(s, 1, 45, 50, 0x200, 0x200, 60);
 	tm_flight_set_advance(s, 100);
-	STAYS("1 30 00 300 7, 1 50 02 200 60");
+	STAYS("1 30 00 300 7, 1 50 1f 200 60");
 	alloc(s, 1, 110, 0x400, 8);
 	release(s, 2, 120, 0x300);
 	tm_flight_set_advance(s, 115);
-	STAYS("1 30 00 300 7, 1 50 02 200 60, 1 110 00 400 8, 2 120 20 0 0"); /* the free is beyond the watermark */
+	STAYS("1 30 00 300 7, 1 50 1f 200 60, 1 110 00 400 8, 2 120 20 0 0"); /* the free is beyond the watermark */
 	CHECK(tm_flight_set_waits(s, 2) && !tm_flight_set_waits(s, 1));
 	tm_flight_set_advance(s, 1000);
-	STAYS("1 50 02 200 60, 1 110 00 400 8");
+	STAYS("1 50 1f 200 60, 1 110 00 400 8");
 	tm_flight_set_end_process(s, 1);
 	STAYS("");
 	tm_flight_set_free(s);
@@ -99,12 +99,12 @@ static void test_handed_over(void) {
 	move(s, 2, 300, 400, 0x100, 0x200, 7); /* 0x100 is free from 300 on, and taken at 350 */
 	alloc(s, 1, 350, 0x100, 8);
 	tm_flight_set_advance(s, 380);
-	STAYS("1 350 00 100 8, 2 400 02 200 7"); /* what it frees it has freed, what it allocates is beyond the watermark */
+	STAYS("1 350 00 100 8, 2 400 1f 200 7"); /* what it frees it has freed, what it allocates is beyond the watermark */
 	tm_flight_set_advance(s, 500);
-	STAYS("1 350 00 100 8, 2 400 02 200 7");
+	STAYS("1 350 00 100 8, 2 400 1f 200 7");
 	release(s, 2, 90000, 0x100);
 	tm_flight_set_advance(s, 100000);
-	STAYS("2 400 02 200 7");
+	STAYS("2 400 1f 200 7");
 	alloc(s, 1, 2000000, 0x200, 9); /* the free of 0x200 was lost: a later one is of the new block */
 	release(s, 1, 3000000, 0x200);
 	tm_flight_set_advance(s, 30000000000);
@@ -115,7 +115,7 @@ static void test_handed_over(void) {
 	STAYS("2 31005000000 00 300 6");
 	move(s, 1, 31004900000, 31012000000, 0x300, 0x400, 7);
 	tm_flight_set_advance(s, 31020000000);
-	STAYS("1 31012000000 02 400 7, 2 31005000000 00 300 6");
+	STAYS("1 31012000000 1f 400 7, 2 31005000000 00 300 6");
 	tm_flight_set_free(s);
 }
 
@@ -383,7 +383,7 @@ static void test_stands_still(void) {
 	move(s, 1, 20000000, 80000000, 0x500, 0x700, 10);
 	release(s, 1, 81000000, 0x800);
 	CHECK(tm_flight_set_advance(s, 90000000) == 90000000);
-	STAYS("1 80000000 02 700 10, 2 70000000 00 400 8, 3 40000000 00 500 6, 3 60000000 00 300 7");
+	STAYS("1 80000000 1f 700 10, 2 70000000 00 400 8, 3 40000000 00 500 6, 3 60000000 00 300 7");
 	tm_flight_set_free(s);
 }
 
