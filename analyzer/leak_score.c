@@ -49,6 +49,9 @@
 #define OWNER_RANGE 0.06
 #define OWNER_EVIDENCE 6.0
 #define OWNER_EVIDENCE_SEEN 5.0 /* the same where looks saw it grow */
+#define LEVEL_RANGE 0.1         /* of a caller's growth: what all callers of its site hold stays the same within this, ... */
+#define LEVEL_SIGMAS 2.5        /* ... or within what blocks of various sizes make of it ... */
+#define LEVEL_RANGE_MOST 0.25   /* ... and surely no more than this */
 #define EVIDENCE 2.0
 #define EVIDENCE_PARTLY 3.0 /* a few may well be in use */
 #define ONE_BLOCK 0.1
@@ -169,6 +172,24 @@ static double parts_seen(const struct tm_leak_facts *f, const struct shape *s) {
 
 static double evidence(double n, double needed) {
 	return n / (n + needed);
+}
+
+/* What share of its level comes and goes by chance where blocks of various sizes take each other's places. */
+static double chance(const struct tm_leak_facts *f) {
+	double n = (double)f->events.count, variance = f->squares - (f->is_estimated || !n ? 0 : f->sizes * f->sizes / n);
+	return f->sizes > 0 ? fmin(LEVEL_RANGE_MOST, LEVEL_SIGMAS * sqrt(2 * fmax(0, variance)) / f->sizes) : 0;
+}
+
+/* What all callers of the site hold stays the same while this one's share of it grows: others' blocks went as these came, as in a cache that one function
+ * fills and another one keeps fresh. */
+static bool is_made_up_for(const struct tm_leak_facts *f) {
+	const struct tm_leak_levels *l = f->levels;
+	if (!f->site || l->count < TREND_LEVELS) return false;
+	double range = fmax(LEVEL_RANGE, chance(f));
+	double growth = (double)f->live_bytes - l->bytes[0];
+	for (size_t i = 1; i < l->count; i++)
+		if (fabs(f->site[i] - f->site[0]) > range * growth) return false;
+	return growth > 0;
 }
 
 /* --- kinds of sites --- */
@@ -379,9 +400,16 @@ static void measure_growth(const struct tm_leak_facts *f, struct tm_leak_verdict
 	v->growth_bytes_per_step = isnan(since) ? 0 : fmin(since, v->growth_bytes_per_step);
 }
 
+void tm_leak_settle(struct tm_leak_verdict *v) {
+	size_t n = strlen(v->reason);
+	v->score *= SETTLED;
+	snprintf(v->reason + n, sizeof v->reason - n, "; but blocks made for one caller only took the place of another's");
+}
+
 void tm_leak_judge(const struct tm_leak_facts *f, struct tm_leak_verdict *v) {
 	struct words w;
 	double score;
+	v->made_up_for = is_made_up_for(f);
 	measure_growth(f, v);
 	put_words(f, v, &w);
 	if (f->is_instant) {
@@ -422,4 +450,5 @@ void tm_leak_judge(const struct tm_leak_facts *f, struct tm_leak_verdict *v) {
 		snprintf(v->reason + n, sizeof v->reason - n, "; little beside what the process holds");
 	}
 	v->score = unit(score) * (0.9 + 0.1 * unit(f->size_share));
+	if (v->made_up_for) tm_leak_settle(v);
 }

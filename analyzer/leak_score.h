@@ -14,6 +14,8 @@
  *           - one block that grows while its predecessors are freed: did its owner grow until the end? One that doubles is at least
  *             half as old as it is large, so the last growth of one that goes on lies in the second half. What it had live has to rise, too:
  *             the last of many lists that were each built by appending is no owner, nor is a scratch buffer that was soon large enough.
+ *           - one caller of several: does what all of them hold together stay the same while this one's share grows? Then its blocks took the place of
+ *             others', in a cache that one function fills and another one keeps fresh. What falls at other times, or by more or less, is another matter.
  *           A few kilobytes beside much more that the process holds, as interpreters keep in free lists or have the collector find later, count half.
  *           How far the program was is told by its own allocations rather than by the clock, except where it clearly went on without any,
  *           or for much longer with hardly any.
@@ -64,6 +66,8 @@ struct tm_leak_facts {
 	const struct tm_leak_levels *levels;
 	const struct tm_leak_levels *by_step; /* from the warm-up on, `at` in steps; none without steps */
 	size_t steps_before;                  /* of these, looks before the window */
+	const double *site;     /* what all callers of the site had live at `levels`; NULL: nobody looked, or there is one caller */
+	double sizes, squares;  /* sums of the survivors' sizes and of their squares */
 	double size_share;      /* 0 to 1: how large it is among the process' candidates */
 	uint64_t process_bytes; /* all that the process holds; 0 unknown */
 	bool is_module, is_arena, is_file;
@@ -79,9 +83,12 @@ struct tm_leak_verdict {
 	double score;                           /* NAN: nothing tells */
 	double growth_bytes_per_step, growth_p; /* NAN unknown */
 	char reason[TM_LEAK_REASON_BYTES];
+	bool made_up_for; /* by what went of other callers' */
 };
 
 void tm_leak_judge(const struct tm_leak_facts *f, struct tm_leak_verdict *v);
+/* Of a site, once it is known that the growth of one caller is made up for by others, and that no caller's alone looks like a leak. */
+void tm_leak_settle(struct tm_leak_verdict *v);
 
 /* Median of the slopes of all pairs of points; NAN for fewer than two different x. n at most TM_LEAK_LEVELS. */
 double tm_theil_sen(const double *x, const double *y, size_t n);

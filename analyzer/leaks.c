@@ -51,6 +51,9 @@ struct group {
 	bool suppressed, by_program;                   /* the program's own list says so */
 	bool spawns;                                   /* allocated by pthread_create() */
 	bool is_split;                                 /* its parts stand for it */
+	bool made_up_for;                              /* its growth, or one of its parts', by what went of other callers' */
+	bool has_past;                                 /* callers of the site have nothing left, but had at a look */
+	uint32_t own, all;                             /* columns + 1 of the levels: its own; of a whole, all callers' */
 	size_t row;                                    /* in the leaks, if it is one */
 	uint32_t whole;                                /* of a part: index + 1 of the group */
 	struct tm_text caller;                         /* of a part: the function that calls the site there */
@@ -70,6 +73,15 @@ struct thread_facts {
 	uint32_t parts[64]; /* of those: a bit for each part of the window that it did so in; of others nothing */
 	uint64_t orphans;   /* survivors whose thread has ended */
 };
+
+/* The whole of a group that is likely to be a leak. */
+struct sought {
+	uint64_t key;
+	const struct tm_account *account;
+	uint32_t whole; /* index + 1 */
+};
+
+#define NOT_SOUGHT UINT32_MAX
 
 struct finder {
 	struct tm_leaks *leaks;
@@ -95,6 +107,9 @@ struct finder {
 	size_t visited;                /* so many of them */
 	bool no_memory;
 	struct survivor *survivors;    /* of the groups that are being judged, by group */
+	struct sought *sought;         /* whose other callers are looked for, by key */
+	size_t sought_count;
+	uint32_t **past; /* by account and site without survivors: index + 1 of the sought whole, NOT_SOUGHT, 0 not yet known */
 	uint32_t *slots, mask;         /* hash of groups, index + 1 */
 };
 
@@ -396,6 +411,8 @@ static void note_survivor(const struct finder *x, const struct group *g, const s
 	if (s->alloc_ns < g->begin_ns) return;
 	double at = share(position(&x->line, s->alloc_ns), g->begin, x->end);
 	t->parts[s->thread] |= (uint32_t)1 << part_of(at);
+	f->sizes += (double)s->size_bytes;
+	f->squares += (double)s->size_bytes * (double)s->size_bytes;
 	note_birth(&f->events, at, s->size_bytes);
 	note_birth(&f->time, share((double)s->alloc_ns, (double)g->begin_ns, (double)x->work_ns), s->size_bytes);
 }
@@ -428,21 +445,28 @@ static void gather_levels(struct finder *x, size_t first, size_t count) {
 	}
 }
 
-/* What a group had live at the looks that lie in its window, and at those that tell of growth. Its levels lie `stride` apart. */
-static void note_levels(const struct finder *x, const struct group *g, const double *bytes, size_t stride, struct tm_leak_levels *levels,
-			struct tm_leak_levels *by_step, size_t *steps_before) {
+/* A group's levels, and those of all callers of its site or NULL; by look, `stride` apart. */
+struct columns {
+	const double *own, *all;
+	size_t stride;
+};
+
+/* What a group had live at the looks that lie in its window, and at those that tell of growth. */
+static void note_levels(const struct finder *x, const struct group *g, const struct columns *c, struct tm_leak_levels *levels,
+			struct tm_leak_levels *by_step, double *site, size_t *steps_before) {
 	levels->count = by_step->count = *steps_before = 0;
 	for (size_t i = 0; i < x->l->watch.looks.count; i++) {
 		uint64_t ns = x->l->watch.looks.items[i].ns;
 		if (ns < x->r->catalog->window_start_ns) continue;
 		if (x->by_steps && ns >= x->warm_ns) {
 			by_step->at[by_step->count] = x->look_at[i];
-			by_step->bytes[by_step->count++] = bytes[i * stride];
+			by_step->bytes[by_step->count++] = c->own[i * c->stride];
 			*steps_before += ns < g->begin_ns;
 		}
 		if (ns < g->begin_ns) continue;
 		levels->at[levels->count] = share(x->look_at[i], g->begin, x->end);
-		levels->bytes[levels->count++] = bytes[i * stride];
+		if (c->all) site[levels->count] = c->all[i * c->stride];
+		levels->bytes[levels->count++] = c->own[i * c->stride];
 	}
 }
 
@@ -525,15 +549,14 @@ static void tell_window(const struct finder *x, const struct group *g, struct tm
 	snprintf(v->reason + n, sizeof v->reason - n, "; what was freed before %s is not known", tm_format_time(window_ns + x->r->clock_offset_ns, time));
 }
 
-/* bytes: its levels, by look, `stride` apart. */
-static bool judge(const struct finder *x, struct group *g, const double *bytes, size_t stride, uint64_t most,
-		  struct tm_text_store *reasons) {
+static bool judge(const struct finder *x, struct group *g, const struct columns *c, uint64_t most, struct tm_text_store *reasons) {
 	struct tm_leak_levels levels, by_step;
-	struct tm_leak_facts facts = { .levels = &levels, .by_step = &by_step };
+	double site[TM_LEAK_LEVELS];
+	struct tm_leak_facts facts = { .levels = &levels, .by_step = &by_step, .site = c->all ? site : NULL };
 	struct thread_facts threads;
 	struct tm_leak_verdict verdict;
 	threads.threads = threads.orphans = 0;
-	note_levels(x, g, bytes, stride, &levels, &by_step, &facts.steps_before);
+	note_levels(x, g, c, &levels, &by_step, site, &facts.steps_before);
 	for (size_t i = 0; i < g->survivors; i++) note_survivor(x, g, &x->survivors[g->first_survivor + i], &facts, &threads);
 	complete_facts(x, g, &threads, most, &facts);
 	tm_leak_judge(&facts, &verdict);
@@ -543,6 +566,7 @@ static bool judge(const struct finder *x, struct group *g, const double *bytes, 
 	g->score = verdict.score;
 	g->growth_bytes_per_step = verdict.growth_bytes_per_step;
 	g->growth_p = verdict.growth_p;
+	g->made_up_for = verdict.made_up_for;
 	g->reason = tm_text_store_put(reasons, verdict.reason, strlen(verdict.reason) + 1);
 	return g->reason != NULL;
 }
@@ -572,7 +596,7 @@ static void *judge_every_other(void *context) {
 	struct some *s = context;
 	s->done = true;
 	for (size_t i = s->turn; i < s->count && s->done; i += 2)
-		s->done = judge(s->x, &s->x->groups.items[s->first + i], s->x->levels + i, s->count, s->most,
+		s->done = judge(s->x, &s->x->groups.items[s->first + i], &(struct columns){ s->x->levels + i, NULL, s->count }, s->most,
 				&s->x->leaks->reasons[s->turn]);
 	return NULL;
 }
@@ -593,9 +617,94 @@ static void choose_some(struct some *s) {
 	s->count = left < room ? left : room;
 }
 
+static uint32_t whole_of(const struct finder *x, uint32_t number) {
+	return x->groups.items[number - 1].whole ? x->groups.items[number - 1].whole : number;
+}
+
+static int compare_sought(const void *a, const void *b) {
+	const struct sought *p = a, *q = b;
+	if (p->key != q->key) return p->key < q->key ? -1 : 1;
+	return (p->account > q->account) - (p->account < q->account);
+}
+
+/* Index + 1 of the sought whole that a site without survivors belongs to; 0: none. */
+static uint32_t whole_of_past(struct finder *x, size_t account, uint32_t site) {
+	const struct tm_account *a = x->l->accounts.items[account];
+	uint32_t *known = &x->past[account][site];
+	if (!*known) {
+		struct sought of = { tm_leak_view_of(&x->viewer, a->sites.heads.items[site].stack).key, a, 0 };
+		const struct sought *found = bsearch(&of, x->sought, x->sought_count, sizeof *x->sought, compare_sought);
+		*known = found ? found->whole : NOT_SOUGHT;
+	}
+	return *known == NOT_SOUGHT ? 0 : *known;
+}
+
+/* The levels of the groups that have columns, and of all callers of their sites. */
+static void gather_callers(struct finder *x, size_t columns) {
+	memset(x->levels, 0, columns * x->l->watch.looks.count * sizeof *x->levels);
+	for (size_t i = 0; i < x->l->watch.looks.count; i++) {
+		const struct tm_leak_look *look = &x->l->watch.looks.items[i];
+		size_t account = 0;
+		double *levels = x->levels + i * columns;
+		for (size_t k = 0; k < look->count; k++) {
+			struct tm_leak_level level = x->l->watch.levels.items[look->first + k];
+			if (level.site == TM_LEAK_ACCOUNT) {
+				account = level.level;
+				continue;
+			}
+			uint32_t number = x->group_of[account][level.site],
+				 whole = number ? whole_of(x, number) : whole_of_past(x, account, level.site);
+			struct group *w = whole ? &x->groups.items[whole - 1] : NULL, *g = number ? &x->groups.items[number - 1] : NULL;
+			if (!w || !w->all) continue;
+			double bytes = (double)tm_scaled_bytes(w->account, tm_site_level_bytes(level.level));
+			levels[w->all - 1] += bytes;
+			if (g && g->own) levels[g->own - 1] += bytes;
+			w->has_past = w->has_past || !g;
+		}
+	}
+}
+
+/* Gives the groups from *next on that are likely to be leaks their columns, as many as there is room for; returns how many columns. */
+static size_t seek_callers(struct finder *x, size_t *next) {
+	size_t looks = x->l->watch.looks.count, room = LEVELS_AT_ONCE / (looks | !looks), columns = 0;
+	for (x->sought_count = 0; *next < x->groups.count && columns + 2 <= room; ++*next) {
+		struct group *g = &x->groups.items[*next], *w = &x->groups.items[whole_of(x, (uint32_t)*next + 1) - 1];
+		if (!(g->score >= TM_LEAK_SCORE_LIKELY)) continue;
+		if (!w->all) {
+			w->all = (uint32_t)++columns;
+			x->sought[x->sought_count++] = (struct sought){ w->key, w->account, (uint32_t)(w - x->groups.items) + 1 };
+		}
+		g->own = (uint32_t)++columns;
+	}
+	qsort(x->sought, x->sought_count, sizeof *x->sought, compare_sought);
+	return columns;
+}
+
+/* What grows for one caller of a site may take the place of what others had: of groups from `first` on that are likely to be leaks that is looked up, and
+ * these are judged anew. */
+static bool judge_with_others(struct finder *x, size_t first, uint64_t most) {
+	bool done = true;
+	for (size_t next = first, columns; done && (first = next, columns = seek_callers(x, &next)) > 0;) {
+		for (size_t i = 0; i < x->l->accounts.count; i++)
+			if (!(x->past[i] = calloc(x->l->accounts.items[i]->sites.heads.count + 1, sizeof **x->past))) done = false;
+		if (done) gather_callers(x, columns);
+		for (size_t i = first; i < next; i++) {
+			struct group *g = &x->groups.items[i], *w = &x->groups.items[whole_of(x, (uint32_t)i + 1) - 1];
+			if (!g->own) continue;
+			const struct columns c = { x->levels + g->own - 1, x->levels + w->all - 1, columns };
+			if (done && (w->has_past || w->stacks > g->stacks)) done = judge(x, g, &c, most, &x->leaks->reasons[0]);
+			g->own = 0;
+		}
+		for (size_t i = 0; i < x->sought_count; i++) x->groups.items[x->sought[i].whole - 1].all = 0;
+		for (size_t i = 0; i < x->l->accounts.count; i++) free(x->past[i]);
+	}
+	return done;
+}
+
 /* Gathers what is known of the groups that are new, and judges them. */
 static bool judge_new(struct finder *x) {
 	struct some some = { .x = x, .most = most_bytes(x) }, others;
+	size_t first = x->done;
 	open_windows(x);
 	place_looks(x);
 	choose_some(&some);
@@ -609,15 +718,16 @@ static bool judge_new(struct finder *x) {
 		choose_some(&some);
 		gather_levels_of(&some);
 	}
-	return some.done;
+	return some.done && judge_with_others(x, first, some.most);
 }
 
 /* --- parts --- */
 
-/* A function that makes things for others may look sound as a whole, because most of them are, or because the first of them were many. */
+/* A function that makes things for others may look sound as a whole, because most of them are, or because the first of them were many; or like a leak,
+ * because the level of a cache that it makes entries of goes up and down. */
 static bool may_hide(const struct group *g) {
-	return g->stacks > 1 && tm_scaled_count(g->account, g->live.count) > 1 && g->score < TM_LEAK_SCORE_LIKELY && !g->suppressed &&
-	       !g->is_module && !g->is_arena && !g->is_file;
+	return g->stacks > 1 && tm_scaled_count(g->account, g->live.count) > 1 && !isnan(g->score) && !g->suppressed && !g->is_module &&
+	       !g->is_arena && !g->is_file;
 }
 
 /* Makes parts of groups, each for one caller of the site. */
@@ -640,7 +750,17 @@ static bool split_account(struct finder *x, size_t index) {
 	return true;
 }
 
-/* A group is split if one of its parts is likely to be a leak. */
+/* Likely to be a leak, though one of its parts is made up for by others, and no part is likely. */
+static bool settle(struct finder *x, struct group *whole) {
+	struct tm_leak_verdict v = { .score = whole->score };
+	snprintf(v.reason, sizeof v.reason, "%s", whole->reason);
+	tm_leak_settle(&v);
+	whole->score = v.score;
+	whole->reason = tm_text_store_put(&x->leaks->reasons[0], v.reason, strlen(v.reason) + 1);
+	return whole->reason != NULL;
+}
+
+/* A group is split if one of its parts is likely to be a leak, and the group is not or another part is known to be none. */
 static bool find_hidden(struct finder *x) {
 	size_t wholes = x->done;
 	for (size_t i = 0; i < x->l->accounts.count; i++)
@@ -648,7 +768,15 @@ static bool find_hidden(struct finder *x) {
 	if (!judge_new(x)) return false;
 	for (size_t i = wholes; i < x->groups.count; i++) {
 		const struct group *part = &x->groups.items[i];
-		if (part->score >= TM_LEAK_SCORE_LIKELY) x->groups.items[part->whole - 1].is_split = true;
+		struct group *whole = &x->groups.items[part->whole - 1];
+		whole->is_split |= part->score >= TM_LEAK_SCORE_LIKELY;
+		whole->made_up_for |= part->made_up_for;
+	}
+	for (size_t i = 0; i < wholes; i++) {
+		struct group *g = &x->groups.items[i];
+		if (!(g->score >= TM_LEAK_SCORE_LIKELY)) continue;
+		if (!g->made_up_for) g->is_split = false;
+		else if (!g->is_split && !settle(x, g)) return false;
 	}
 	return true;
 }
@@ -730,9 +858,12 @@ bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const stru
 	x.group_of = calloc(l->accounts.count + 1, sizeof *x.group_of);
 	bool done = take_frames(leaks, l->process) && x.group_of && choose_line(&x);
 	done = done && measure_silences(&x) && (x.viewer.hashes = leaks->hashes) &&
-		    (x.levels = malloc(LEVELS_AT_ONCE * sizeof *x.levels)) && group_all(&x);
+	       (x.levels = malloc(LEVELS_AT_ONCE * sizeof *x.levels)) && (x.sought = malloc(LEVELS_AT_ONCE * sizeof *x.sought)) &&
+	       (x.past = calloc(l->accounts.count + 1, sizeof *x.past)) && group_all(&x);
 	done = done && judge_new(&x) && find_hidden(&x) && keep_all(&x, leaks);
 	free(x.levels);
+	free(x.sought);
+	free(x.past);
 	for (size_t i = 0; x.group_of && i < l->accounts.count; i++) free(x.group_of[i]);
 	free(x.group_of);
 	tm_array_release(&x.sites);

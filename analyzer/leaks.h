@@ -5,7 +5,8 @@
  *           allocation is looked at twice. Call stacks whose blocks live on are one candidate if they have the same call site and were
  *           called from the same line of the program's own code: the site's function, file and line, and those of the first frame
  *           from there outward that is not the C++ library's. The candidate's stack is the one of most live bytes.
- *           A site that looks sound as a whole is judged for each function that calls it, too: one caller of many may forget its blocks.
+ *           A site is judged for each line that calls it, too: one caller of many may forget its blocks. Whatever looks like a leak then is compared
+ *           with what all callers of its site had at the looks, those of which nothing is left as well: blocks may only have taken others' places.
  * Judged:   at exit. What a process held when it became another by exec is no leak. Stacks that a suppression matches are candidates of their own.
  * Memory:   follows the live blocks and their call stacks; some bytes a node and a string while the trace is replayed.
  * Threads:  one of its own, of many candidates, which judges every other one (leak_views.c has another before that).

@@ -374,6 +374,52 @@ def one_caller_of_many(t):
     t.check("of those made for forget, not for others" in rows["main;forget;make"][2], rows)
 
 
+def shared_maker(trace, fill, rounds):
+    """Events: `fill` has so many blocks of 100 bytes made at a line of `make`. rounds: lists of callers that have one made then, with '-' before them where it takes the
+    oldest one's place, and of '-', which frees that; another block comes and goes in each round."""
+    site, other = trace.frame([("make", "f.c", 7)], address=0x7000), trace.stack("main", "other")
+    stacks, held, made = {}, [], []
+
+    def act(word):
+        now, caller = 10 * (len(made) + 1), word.lstrip("-")
+        if word.startswith("-"):
+            made.append(free(now, held.pop(0)))
+        if caller:
+            address = 0x10000 + 0x100 * len(made)
+            made.append(malloc(now + 5, address, 100, stacks.setdefault(caller, trace.stack("main", caller, site))))
+            if word.startswith("-") or caller == "fill":
+                held.append(address)
+    for word in ["fill"] * fill:
+        act(word)
+    for words in rounds:
+        for word in words:
+            act(word)
+        now = 10 * (len(made) + 1)
+        made += [malloc(now, 0x10, 16, other), free(now + 5, 0x10)]
+    return made
+
+
+@test
+def a_caller_that_takes_over_what_another_had(t):
+    """A cache that one function fills and others keep fresh does not grow, whether something is left of the first ones or not. What grows beside it is
+    a leak as it was, and so is what is forgotten while something else is freed, less of it, more of it, or all at once."""
+    forget = [["forget"] if n % 4 == 0 else [] for n in range(400)]
+    cases = {"refreshed": ([["-refresh"]] * 60, {}),
+             "all of it": ([["-refresh"]] * 120, {}),
+             "in turn": ([["-one"], ["-two"]] * 40, {}),
+             "one after the other": ([["-one"]] * 40 + [["-two"]] * 45, {}),
+             "refreshed, and a leak": ([["-refresh", *(["forget"] if n % 16 == 0 else [])] for n in range(480)], {"forget": 30}),
+             "a leak": (forget, {"forget": 100}),
+             "less is freed": ([[*words, *(["-"] if n % 8 == 0 else [])] for n, words in enumerate(forget)], {"forget": 100}),
+             "more is freed": ([[*words, *(["-"] if n % 10 == 9 else []), *(["-"] if n % 8 == 1 else [])] for n, words in enumerate(forget)], {"forget": 100}),
+             "all at once": ([*forget[:200], ["-"] * 80, *forget[200:]], {"forget": 100})}
+    for name, (rounds, leaks) in cases.items():
+        db = t.imported(trace_of(t, name.replace(" ", "-"), lambda trace, rounds=rounds: shared_maker(trace, max(100, len(rounds) * 5 // 6), rounds)))
+        rows = db.rows("SELECT replace(replace(s.text, 'main;', ''), ';make', ''), c.live_count, c.score, c.reason FROM leak_candidate c JOIN stack_text s USING (stack_id)")
+        t.equal({r[0]: r[1] for r in rows if r[2] >= 0.5}, leaks, f"{name}: leaks among {rows}")
+        t.check(all(r[2] > 0.85 for r in rows if r[0] in leaks), f"{name}: {rows}")
+
+
 UNJOINED = """
 #include <pthread.h>
 #include <stdlib.h>

@@ -199,6 +199,52 @@ static void queues(void) {
 	CHECK(v.score == 0);
 }
 
+/* Blocks of one caller came evenly, 320 in 32 parts of 34; what all callers of the site had stayed the same meanwhile, or did not. */
+static void made_up_for(void) {
+	struct tm_leak_verdict v;
+	struct tm_leak_facts f = even(320, 320);
+	double site[20], whole = 32.0 / 34;
+	levels.count = 20;
+	for (unsigned i = 0; i < 20; i++) {
+		levels.at[i] = i / 20.0;
+		levels.bytes[i] = 1600.0 * i;
+		site[i] = 50000;
+	}
+	f.sizes = 32000;
+	f.squares = 320 * 100.0 * 100;
+	tm_leak_judge(&f, &v);
+	CHECK(near(v.score, whole) && !v.made_up_for);
+	f.site = site;
+	tm_leak_judge(&f, &v);
+	CHECK(near(v.score, 0.35 * whole) && v.made_up_for && strstr(v.reason, "took the place of another's"));
+	/* Off by 15 % of the growth once: not where blocks are of one size. Of 0 and 200 bytes, 2.5 sigmas of 640 such are 2.5 * sqrt(640 * 100 * 100),
+	 * 20 %. */
+	site[10] = 50000 + 0.15 * 32000;
+	tm_leak_judge(&f, &v);
+	CHECK(near(v.score, whole) && !v.made_up_for);
+	f.squares = 160 * 200.0 * 200;
+	tm_leak_judge(&f, &v);
+	CHECK(near(v.score, 0.35 * whole));
+	site[10] = 50000 - 0.22 * 32000;
+	tm_leak_judge(&f, &v);
+	CHECK(near(v.score, whole));
+	/* It grew by half of what this caller's did; it fell at once; this caller's did not grow at the looks. */
+	for (unsigned i = 0; i < 20; i++) site[i] = 50000 + 800.0 * i;
+	tm_leak_judge(&f, &v);
+	CHECK(near(v.score, whole));
+	for (unsigned i = 0; i < 20; i++) site[i] = (i < 10 ? 50000 : 18000) + 1600.0 * i;
+	tm_leak_judge(&f, &v);
+	CHECK(near(v.score, whole));
+	for (unsigned i = 0; i < 20; i++) levels.bytes[i] = site[i] = 32000;
+	tm_leak_judge(&f, &v);
+	CHECK(near(v.score, whole) && !v.made_up_for);
+	/* Too few looks. */
+	for (unsigned i = 0; i < 20; i++) levels.bytes[i] = 1600.0 * i;
+	levels.count = 5;
+	tm_leak_judge(&f, &v);
+	CHECK(near(v.score, whole));
+}
+
 /* 400 names of which the last quarter brings 8 are a table that fills up; 48 are a leak that slows down. */
 static void tables_that_fill_up(void) {
 	struct tm_leak_verdict v;
@@ -307,6 +353,7 @@ int main(void) {
 	mann_kendall_of_any_levels();
 	sites();
 	queues();
+	made_up_for();
 	tables_that_fill_up();
 	threads();
 	patterns();
