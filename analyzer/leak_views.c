@@ -103,7 +103,11 @@ struct tm_leak_view tm_leak_view_of(const struct tm_leak_viewer *x, uint32_t sta
 	view.caller_key = s.caller.node ? mix_row(view.key, x, &s.caller) : view.key;
 	if (site == &s.native && (flags_of(x, &s.native) & FRAME_LIBRARY) && s.own.node)
 		view.own = tm_leak_place_at(x->frames->stacks, &s.own).text.function;
-	if (s.caller.node) view.caller = tm_leak_place_at(x->frames->stacks, &s.caller).text.function;
+	if (s.caller.node) {
+		struct tm_leak_place caller = tm_leak_place_at(x->frames->stacks, &s.caller);
+		view.caller = caller.text.function;
+		if (view.caller.size) view.caller_line = caller.named->line;
+	}
 	view.key += view.suppressed + 2u * view.is_module + 4u * view.is_arena + 8u * view.by_program;
 	return view;
 }

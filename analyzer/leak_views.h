@@ -24,6 +24,7 @@ struct tm_leak_viewer {
 struct tm_leak_view {
 	uint64_t key, caller_key;   /* the latter also tells who called the site */
 	struct tm_text caller, own; /* own: the program's function that called the library's, where the site is one of these */
+	uint32_t caller_line;       /* 0: not known */
 	bool suppressed, by_program, is_module, is_arena, spawns;
 };
 

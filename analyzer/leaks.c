@@ -56,7 +56,8 @@ struct group {
 	uint32_t own, all;                             /* columns + 1 of the levels: its own; of a whole, all callers' */
 	size_t row;                                    /* in the leaks, if it is one */
 	uint32_t whole;                                /* of a part: index + 1 of the group */
-	struct tm_text caller;                         /* of a part: the function that calls the site there */
+	struct tm_text caller;                         /* of a part: the function that calls the site there, ... */
+	uint32_t caller_line;                          /* ... and in which line, as another line of it is another part */
 	double score, growth_bytes_per_step, growth_p; /* the verdict */
 	const char *reason;
 };
@@ -534,9 +535,12 @@ static uint64_t most_bytes(const struct finder *x) {
 static void tell_caller(const struct finder *x, const struct group *g, struct tm_leak_verdict *v) {
 	size_t n = strlen(v->reason), room = sizeof v->reason - n;
 	struct tm_text own = { "", 0 };
+	char line[24] = "";
+	if (g->caller_line) snprintf(line, sizeof line, " at line %u", g->caller_line);
 	if (!g->whole && v->score >= TM_LEAK_SCORE_LIKELY) own = tm_leak_view_of(&x->viewer, g->stack).own;
 	if (g->caller.size)
-		snprintf(v->reason + n, room, "; of those made for %.*s, not for others", tm_name_length(g->caller), g->caller.data);
+		snprintf(v->reason + n, room, "; of those made for %.*s%s, not for others", tm_name_length(g->caller), g->caller.data,
+			 line);
 	else if (own.size) snprintf(v->reason + n, room, "; called by %.*s", tm_name_length(own), own.data);
 }
 
@@ -745,6 +749,7 @@ static bool split_account(struct finder *x, size_t index) {
 		struct group *part = &x->groups.items[number - 1];
 		part->whole = whole;
 		part->caller = view.caller;
+		part->caller_line = view.caller_line;
 		join(part, tm_site_look(&a->sites, i, &room));
 	}
 	return true;
