@@ -123,9 +123,10 @@ static const char *text_of(enum tm_kept_kind kind, const void *handle, size_t *n
 	return kept ? kept->text : "";
 }
 
-/* A key for an id, apart from those that tm_scope_key() gives. */
+/* A key for an id, apart from those that tm_scope_key() gives. A domain may have two handles, one from its loader and one from us. */
 static uint64_t key_of(const void *domain, struct id id) {
-	uint64_t key = (uintptr_t)domain ^ id.d1 * 0x9E3779B97F4A7C15u;
+	const struct tm_kept_text *kept = kept_of(TM_KEPT_DOMAIN, domain);
+	uint64_t key = (uintptr_t)(kept ? kept : domain) ^ id.d1 * 0x9E3779B97F4A7C15u;
 	key = (key ^ key >> 29 ^ id.d2) * 0xBF58476D1CE4E5B9u;
 	key = (key ^ key >> 32 ^ id.d3) * 0x94D049BB133111EBu;
 	return key | 1ull << 63;
