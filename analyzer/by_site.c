@@ -22,10 +22,14 @@ void tm_sql_by_site(sqlite3_str *sql, const char *stacks, const char *const *sum
 	sqlite3_str_appendf(sql,
 			    "%s\n  FROM %s AS b LEFT JOIN stack AS s ON s.id = b.stack_id GROUP BY b.heap_id, s.site_frame_id),\n"
 			    "by_site AS (\n  SELECT h.process_id, h.name AS heap, k.stack_id, max(k.most) AS most",
-			    are_estimates ? ", sum(b.variance) AS variance" : "", stacks);
+			    are_estimates ? ", sum(b.variance) AS variance, sum(b.count_variance) AS count_variance" : "", stacks);
 	put_sums(sql, "k", sums, true);
 	sqlite3_str_appendall(sql, ",\n         f.function, f.file, f.line, m.path AS module, f.module_offset, h.estimated");
-	if (are_estimates) sqlite3_str_appendf(sql, ",\n         round(sqrt(sum(k.variance)) / sum(k.%s), 4) AS relative_error", sums[0]);
+	if (are_estimates)
+		sqlite3_str_appendf(sql,
+				    ",\n         round(sqrt(sum(k.variance)) / round(sum(k.%s)), 4) AS relative_error,\n"
+				    "         round(sqrt(sum(k.count_variance)) / round(sum(k.%s)), 4) AS count_relative_error",
+				    sums[0], sums[1]);
 	sqlite3_str_appendall(
 		sql,
 		"\n  FROM frame_sum AS k CROSS JOIN heap AS h ON h.id = k.heap_id LEFT JOIN frame AS f ON f.id = k.site_frame_id\n"

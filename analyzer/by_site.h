@@ -11,12 +11,14 @@
 #include "database.h"
 #include "options.h"
 
-/* The columns of a site's names, behind those that were added up. */
+/* The columns of a site's names, behind those that were added up, and of errors. */
 #define TM_SITE_NAMES "function, file, line, module, module_offset, estimated"
+#define TM_SITE_ERRORS "relative_error, count_relative_error"
 
 /* Common table expressions up to `by_site`, without a comma behind them: process_id, heap, stack_id, `sums`, most, and TM_SITE_NAMES. stacks: a row for
  * each heap_id and stack_id, with the columns that `sums` names, ends with NULL. stack_id is the stack that had most of the first of them. Sums are
- * rounded. are_estimates: stacks has the variance of the first, and relative_error is that sum's. */
+ * rounded. are_estimates: the first two are bytes and a count, of which stacks has variance and count_variance; then there are relative_error and
+ * count_relative_error of them. */
 void tm_sql_by_site(sqlite3_str *sql, const char *stacks, const char *const *sums, bool are_estimates);
 
 /* `stacks` and `sums` of what the view peak_site has: a stack that is live only at the peak of the process belongs to another question. */

@@ -31,12 +31,13 @@ static const struct tm_usage usage = {
 	.needs_known_window = true,
 };
 
-/* The columns of the peaks, with the standard error of estimates. */
+/* The columns of the peaks, with the standard errors of estimates. */
 static char *columns_with_error(const struct tm_database *d, const struct tm_options *o, const char *with) {
 	bool is_made = tm_sample_errors_of_levels(d, o, with, with ? "highest" : "peak");
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	sqlite3_str_appendall(sql, "*");
 	tm_sql_total_error(sql, TM_TOTAL_LEVEL, "v", "live_bytes", "relative_error", is_made);
+	tm_sql_total_error(sql, TM_TOTAL_LEVEL, "v", "live_count", "count_relative_error", is_made);
 	return sqlite3_str_finish(sql);
 }
 
@@ -80,7 +81,7 @@ static int list_sites(const struct tm_database *d, const struct tm_options *o, t
 		.columns =
 			!is_scanned
 				? "process_id, heap, stack_id, live_bytes, live_count, process_peak_bytes, process_peak_count,\n  " TM_SITE_NAMES
-			: d->estimated ? "process_id, heap, stack_id, live_bytes, live_count, " TM_SITE_NAMES ", relative_error"
+			: d->estimated ? "process_id, heap, stack_id, live_bytes, live_count, " TM_SITE_NAMES ", " TM_SITE_ERRORS
 				       : "process_id, heap, stack_id, live_bytes, live_count, " TM_SITE_NAMES,
 		.source = "by_site",
 		.order = "live_bytes DESC, process_id, heap, stack_id",

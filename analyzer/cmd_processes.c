@@ -56,6 +56,8 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 		bool is_made = tm_sample_errors_of_heaps(d, o);
 		tm_sql_total_error(columns, TM_TOTAL_PEAK, "k", "peak_bytes", "peak_relative_error", is_made);
 		tm_sql_total_error(columns, TM_TOTAL_EXIT, "k", "live_at_exit_bytes", "exit_relative_error", is_made);
+		tm_sql_total_error(columns, TM_TOTAL_EXIT, "k", "live_at_exit_count", "exit_count_relative_error", is_made);
+		tm_sql_total_error(columns, TM_TOTAL_ALLOCATED, "k", "allocations", "allocated_count_relative_error", is_made);
 	}
 	char *selected = sqlite3_str_finish(columns);
 	struct tm_listing listing = {
@@ -67,7 +69,7 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 		.process = "p.id",
 		.nothing = "no process",
 		.hidden = { "trace_id", "parent_id", "local_rank", "world_size", "host", "exe", "exit_ns", "forked", "execed", "recorded",
-			    "inherited_frees", "peak_ns", "live_at_exit_count" },
+			    "inherited_frees", "peak_ns", "live_at_exit_count", "exit_count_relative_error" },
 		.estimated = { "peak_bytes", "live_at_exit_bytes", "allocations" },
 	};
 	int status = with && source && selected ? tm_listing_run(d, o, &listing) : TM_EXIT_FAILED;

@@ -40,7 +40,8 @@ static const struct tm_listing heaps = {
 	.title = "heaps",
 	.share_column = "peak_bytes",
 	.nothing = "nothing was allocated",
-	.hidden = { "peak_count", "freed_bytes", "temporary_bytes", "live_at_end_bytes", "live_at_end_count", "peak_ns" },
+	.hidden = { "peak_count", "freed_bytes", "temporary_bytes", "live_at_end_bytes", "live_at_end_count", "peak_ns",
+		    "peak_count_relative_error" },
 	.estimated = { "allocations", "allocated_bytes", "frees", "temporary", "peak_bytes", "live_at_exit_bytes", "live_at_exit_count" },
 	.null_heap = "(all)",
 };
@@ -50,8 +51,11 @@ static char *columns_with_errors(const struct tm_database *d, const struct tm_op
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	sqlite3_str_appendall(sql, "*");
 	tm_sql_total_error(sql, TM_TOTAL_ALLOCATED, "v", "allocated_bytes", "allocated_relative_error", is_made);
+	tm_sql_total_error(sql, TM_TOTAL_ALLOCATED, "v", "allocations", "allocated_count_relative_error", is_made);
 	tm_sql_total_error(sql, TM_TOTAL_PEAK, "v", "peak_bytes", "peak_relative_error", is_made);
+	tm_sql_total_error(sql, TM_TOTAL_PEAK, "v", "peak_count", "peak_count_relative_error", is_made);
 	tm_sql_total_error(sql, TM_TOTAL_EXIT, "v", "live_at_exit_bytes", "exit_relative_error", is_made);
+	tm_sql_total_error(sql, TM_TOTAL_EXIT, "v", "live_at_exit_count", "exit_count_relative_error", is_made);
 	return sqlite3_str_finish(sql);
 }
 
@@ -167,7 +171,7 @@ static int list_sites(const struct tm_database *d, const struct tm_options *o, b
 	char *with = sqlite3_str_finish(sql);
 	struct tm_listing listing = {
 		.with = with,
-		.columns = d->estimated ? "process_id, heap, stack_id, live_bytes, live_count, " TM_SITE_NAMES ", relative_error"
+		.columns = d->estimated ? "process_id, heap, stack_id, live_bytes, live_count, " TM_SITE_NAMES ", " TM_SITE_ERRORS
 					: "process_id, heap, stack_id, live_bytes, live_count, " TM_SITE_NAMES,
 		.source = "by_site",
 		.order = "live_bytes DESC, process_id, heap, stack_id",

@@ -141,7 +141,7 @@ bool tm_sql_block_stacks(sqlite3_str *sql, const struct tm_database *d, const ch
 			suffix);
 	sqlite3_str_appendall(sql, "SELECT a.process_id, a.heap_id, a.stack_id, ");
 	put_sums(sql, d, !window || window->by == TM_BY_STACK);
-	sqlite3_str_appendf(sql, "%s\n  FROM ", d->estimated ? ",\n         " TM_SQL_VARIANCE " AS variance" : "");
+	sqlite3_str_appendf(sql, "%s\n  FROM ", d->estimated ? ",\n         " TM_SQL_VARIANCES : "");
 	tm_sql_from_live(sql, d, instants, suffix);
 	if (window) tm_sql_window(sql, window, "a.alloc_ns", "a.alloc_ns");
 	sqlite3_str_appendall(sql, "\n  GROUP BY a.process_id, a.heap_id, a.stack_id)");

@@ -21,8 +21,8 @@ void tm_sql_from_live(sqlite3_str *sql, const struct tm_database *d, const char 
 /* `live`SUFFIX: process_id, heap, what o->by names, live_bytes, live_count. With o's window only blocks that were allocated in it. */
 void tm_sql_live_by(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *o, const char *suffix);
 
-/* `block`SUFFIX (process_id, heap_id, stack_id, live_bytes, live_count and, where the trace was sampled, variance): what was live at the at_ns of the
- * table `instants` (process_id, heap_id, end_ns, at_ns); with a window (else NULL) only what was allocated in it.
+/* `block`SUFFIX (process_id, heap_id, stack_id, live_bytes, live_count and, where the trace was sampled, variance and count_variance): what was live at
+ * the at_ns of the table `instants` (process_id, heap_id, end_ns, at_ns); with a window (else NULL) only what was allocated in it.
  * Where window->by is not TM_BY_STACK estimates are not rounded: tm_sql_live_sums() does that. Where it is TM_BY_HEAP the stacks of a heap may be
  * one row, of stack 0. true: they were added up now, so that to read them costs little. */
 bool tm_sql_block_stacks(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *window,

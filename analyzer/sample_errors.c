@@ -2,6 +2,7 @@
 #include "sample_errors.h"
 
 #include "block_scan.h"
+#include "columns.h"
 #include "scans.h"
 
 #define NONE SIZE_MAX
@@ -10,7 +11,7 @@
 struct total {
 	int64_t process, heap, kind, at_ns;
 	bool has_blocks;
-	double variance;
+	double variance, count_variance;
 	size_t next; /* of the same heap or process; NONE: there is none */
 };
 
@@ -77,12 +78,14 @@ static bool read_places(struct errors *e) {
 
 /* --- blocks --- */
 
-static void add_variance(struct errors *e, size_t first, const struct tm_block_row *row, double variance) {
+static void add_variance(struct errors *e, size_t first, const struct tm_block_row *row) {
+	double size_bytes = (double)row->size_bytes, count_variance = row->weight * (row->weight - 1);
 	for (size_t i = first; i != NONE; i = e->totals.items[i].next) {
 		struct total *t = &e->totals.items[i];
 		if (t->kind != TM_TOTAL_ALLOCATED && (row->alloc_ns > t->at_ns || row->free_ns <= t->at_ns)) continue;
 		t->has_blocks = true;
-		t->variance += variance;
+		t->variance += size_bytes * size_bytes * count_variance;
+		t->count_variance += count_variance;
 	}
 }
 
@@ -90,9 +93,8 @@ static bool add_row(void *context, const struct tm_block_row *row) {
 	struct errors *e = context;
 	if (!row->origin->number) return true;
 	const struct place *p = &e->places.items[row->origin->number - 1];
-	double size_bytes = (double)row->size_bytes, variance = size_bytes * size_bytes * row->weight * (row->weight - 1);
-	add_variance(e, p->of_heap, row, variance);
-	add_variance(e, p->of_process, row, variance);
+	add_variance(e, p->of_heap, row);
+	add_variance(e, p->of_process, row);
 	return true;
 }
 
@@ -109,10 +111,10 @@ static bool make_table(const struct errors *e) {
 	sqlite3_stmt *insert = NULL;
 	bool done = sqlite3_exec(e->scan.db,
 				 "DROP TABLE IF EXISTS temp.sample_variance;"
-				 "CREATE TEMP TABLE sample_variance(process_id, heap, total, variance)",
+				 "CREATE TEMP TABLE sample_variance(process_id, heap, total, variance, count_variance)",
 				 NULL, NULL, NULL) == SQLITE_OK &&
 		    sqlite3_prepare_v2(e->scan.db,
-				       "INSERT INTO temp.sample_variance VALUES(?,(SELECT name FROM main.heap WHERE id = ?),?,?)", -1,
+				       "INSERT INTO temp.sample_variance VALUES(?,(SELECT name FROM main.heap WHERE id = ?),?,?,?)", -1,
 				       &insert, NULL) == SQLITE_OK;
 	for (size_t i = 0; i < e->totals.count && done; i++) {
 		const struct total *t = &e->totals.items[i];
@@ -121,6 +123,7 @@ static bool make_table(const struct errors *e) {
 		sqlite3_bind_int64(insert, 2, t->heap);
 		sqlite3_bind_int64(insert, 3, t->kind);
 		sqlite3_bind_double(insert, 4, t->variance);
+		sqlite3_bind_double(insert, 5, t->count_variance);
 		done = sqlite3_step(insert) == SQLITE_DONE;
 		sqlite3_reset(insert);
 	}
@@ -164,21 +167,22 @@ bool tm_sample_errors_of_levels(const struct tm_database *d, const struct tm_opt
 
 #define LIVE_AT(ns) "a.alloc_ns <= " ns " AND (a.free_ns IS NULL OR a.free_ns > " ns ")"
 
-void tm_sql_total_error(sqlite3_str *sql, enum tm_total total, const char *row, const char *bytes, const char *name, bool is_made) {
+void tm_sql_total_error(sqlite3_str *sql, enum tm_total total, const char *row, const char *column, const char *name, bool is_made) {
+	bool is_count = tm_column_kind(column) == TM_COLUMN_COUNT;
 	static const char *const conditions[] = { "true", LIVE_AT("%s.peak_ns"), LIVE_AT("p.exit_ns"), LIVE_AT("%s.ts_ns") };
 	sqlite3_str_appendall(sql, ",\n  round((SELECT ");
 	if (is_made) {
 		sqlite3_str_appendf(sql,
-				    "sqrt(q.variance) FROM temp.sample_variance AS q\n"
+				    "sqrt(q.%s) FROM temp.sample_variance AS q\n"
 				    "    WHERE q.process_id = %s.process_id AND q.heap IS %s.heap AND q.total = %d",
-				    row, row, total);
+				    is_count ? "count_variance" : "variance", row, row, total);
 	} else {
 		sqlite3_str_appendf(sql,
-				    "sqrt(" TM_SQL_VARIANCE ")\n"
+				    "sqrt(%s)\n"
 				    "    FROM allocation AS a JOIN heap AS h ON h.id = a.heap_id JOIN process AS p ON p.id = a.process_id\n"
 				    "    WHERE a.process_id = %s.process_id AND (h.name = %s.heap OR (%s.heap IS NULL AND h.is_root)) AND ",
-				    row, row, row);
+				    is_count ? TM_SQL_COUNT_VARIANCE : TM_SQL_VARIANCE, row, row, row);
 		sqlite3_str_appendf(sql, conditions[total], row, row);
 	}
-	sqlite3_str_appendf(sql, ") / %s.%s, 4) AS %s", row, bytes, name);
+	sqlite3_str_appendf(sql, ") / %s.%s, 4) AS %s", row, column, name);
 }

@@ -120,8 +120,8 @@ bool tm_sql_live(sqlite3_str *sql, const struct tm_database *d, const char *inst
 			    ",\n"
 			    "unnamed AS (\n  SELECT b.process_id, h.name AS heap, b.stack_id, b.live_bytes, b.live_count, h.estimated%s\n"
 			    "  FROM block AS b JOIN heap AS h ON h.id = b.heap_id),\n" TM_SQL_LIVE_NAMED("%s"),
-			    d->estimated ? ",\n         round(sqrt(b.variance) / b.live_bytes, 4) AS relative_error" : "",
-			    d->estimated ? ", b.relative_error" : "");
+			    d->estimated ? ",\n         " TM_SQL_ERRORS("b", "live_bytes", "live_count") : "",
+			    d->estimated ? TM_ERRORS_OF("b") : "");
 	return is_made;
 }
 
@@ -294,7 +294,7 @@ static void put_short_lived(sqlite3_str *sql, const struct tm_database *d, const
 		"short_lived AS (\n  SELECT i.process_id, i.heap, a.stack_id, %s AS count, %s AS bytes%s\n"
 		"  FROM ended AS a CROSS JOIN allocation_origin AS o ON o.id = a.origin_id JOIN instant AS i ON i.heap_id = o.heap_id\n"
 		"  WHERE true",
-		sum_count(d), tm_sql_sum_bytes(d), d->estimated ? ", " TM_SQL_VARIANCE " AS variance" : "");
+		sum_count(d), tm_sql_sum_bytes(d), d->estimated ? ", " TM_SQL_VARIANCES : "");
 	tm_sql_window(sql, o, "a.alloc_ns", "a.alloc_ns");
 	sqlite3_str_appendall(sql, "\n  GROUP BY i.process_id, i.heap_id, a.stack_id)");
 }
@@ -312,8 +312,7 @@ bool tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_
 		"  FROM short_lived AS t),\n"
 		"made AS (\n  SELECT b.process_id, b.heap, b.stack_id, b.count, b.bytes, f.function, f.file, f.line, m.path AS module,\n"
 		"         f.module_offset, b.estimated%s\n  FROM unnamed AS b\n" TM_SQL_SITE_JOIN("b") ")",
-		d->estimated ? ",\n         round(sqrt(t.variance) / t.bytes, 4) AS relative_error" : "",
-		d->estimated ? ", b.relative_error" : "");
+		d->estimated ? ",\n         " TM_SQL_ERRORS("t", "bytes", "count") : "", d->estimated ? TM_ERRORS_OF("b") : "");
 	return is_made;
 }
 

@@ -45,7 +45,8 @@ void tm_sql_from_steps(sqlite3_str *sql, const struct tm_options *o);
 
 /* Common table expression `live`: the blocks that were live at the at_ns of the table `instants` (process_id, heap_id, end_ns, at_ns), by
  * stack, with the site's columns as the views have them; with a window (else NULL) only those allocated in it. Where the trace was sampled,
- * relative_error is the standard error of live_bytes, as a share of it. `unnamed` has the same without the site's columns.
+ * relative_error and count_relative_error are the standard errors of live_bytes and live_count, as shares of them. `unnamed` has the same without
+ * the site's columns.
  * true: as of tm_sql_block_stacks(). */
 bool tm_sql_live(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *window);
 
@@ -66,7 +67,7 @@ void tm_sql_peak_instants(sqlite3_str *sql, const struct tm_database *d, const s
 bool tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
 
 /* Common table expressions `instant` ... `made`: temporary blocks that were allocated in the window, with the columns of the view
- * temporary that do not come from elsewhere; with relative_error of bytes where the trace was sampled. `unnamed` as of tm_sql_live().
+ * temporary that do not come from elsewhere; with errors where the trace was sampled, as there. `unnamed` as of tm_sql_live().
  * true: they were added up now. */
 bool tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
 
@@ -92,7 +93,15 @@ static inline int64_t tm_sum_of_bytes(int64_t a, int64_t b) {
 
 /* The sum of bytes of the view allocation under the alias a, no larger than that: an estimate where the trace was sampled. */
 const char *tm_sql_sum_bytes(const struct tm_database *d);
-/* The variance of such a sum of bytes: each sampled block adds size^2 * (1 - p) / p^2, with p = 1 / weight. */
+/* The variances of such a sum of bytes and of one of counts: each sampled block adds (1 - p) / p^2, with p = 1 / weight, of bytes times size^2. Parts of
+ * mappings add nothing, for these are never sampled. */
 #define TM_SQL_VARIANCE "sum(1.0 * a.size_bytes * a.size_bytes * a.weight * (a.weight - 1))"
+#define TM_SQL_COUNT_VARIANCE "sum(a.weight * (a.weight - 1))"
+#define TM_SQL_VARIANCES TM_SQL_VARIANCE " AS variance, " TM_SQL_COUNT_VARIANCE " AS count_variance"
+/* Of a row with both variances: relative_error and count_relative_error, the standard errors of its columns `bytes` and `count` as shares of them. */
+#define TM_SQL_ERRORS(row, bytes, count) \
+	"round(sqrt(" row ".variance) / " row "." bytes ", 4) AS relative_error,\n" \
+	"         round(sqrt(" row ".count_variance) / " row "." count ", 4) AS count_relative_error"
+#define TM_ERRORS_OF(row) ", " row ".relative_error, " row ".count_relative_error"
 
 #endif

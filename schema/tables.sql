@@ -9,7 +9,8 @@
 -- NULL:   unknown, or does not apply. Unknown is never 0.
 -- Ids:    unique over the database, also with several traces in it. They count up but may have holes.
 -- Sampled traces (trace.sample_bytes > 0): counts and bytes of estimated heaps are sums of size * weight and of weight, rounded once, when they
---         are written. heap.estimated and process.estimated say where.
+--         are written. heap.estimated and process.estimated say where. The standard error of such a sum is, of blocks of the view allocation, of bytes
+--         sqrt(sum(weight * (weight - 1) * size_bytes * size_bytes)), and of counts sqrt(sum(weight * (weight - 1))).
 
 -- What this database is. Keys: schema_version (of these tables), tool_version (of the tidemark that made it).
 CREATE TABLE meta (

@@ -318,9 +318,9 @@ def windows_of_samples(t):
     heaps[None] = set().union(*heaps.values())
     t.check(len(heaps) == 3 and any(b[3] > 1 for b in blocks) and any(b[6] and parted[b[6]] for b in blocks), "samples and mappings in parts")
 
-    def error(heap, is_counted):
+    def error(heap, is_counted, power=2):
         chosen = [b for b in blocks if b[1] in heaps[heap] and is_counted(b[4], b[5])]
-        return math.sqrt(sum(b[2] ** 2 * b[3] * (b[3] - 1) for b in chosen))
+        return math.sqrt(sum(b[2] ** power * b[3] * (b[3] - 1) for b in chosen))
 
     def is_live(at):
         return lambda begun, ended: begun <= at and (ended is None or ended > at)
@@ -334,16 +334,23 @@ def windows_of_samples(t):
             t.equal(row["live_bytes"], round(max(level[0] for level in levels.values())), f"{window}: highest of {row['heap']}")
             t.check(abs(levels[row["ts_ns"]][0] - row["live_bytes"]) <= 0.51 and abs(levels[row["ts_ns"]][1] - row["live_count"]) <= 0.51, f"{window}: {row}")
             t.check(abs(error(row["heap"], is_live(row["ts_ns"])) / row["live_bytes"] - row["relative_error"]) < 1e-4, f"{window}: error of {row}")
+            t.check(abs(error(row["heap"], is_live(row["ts_ns"]), 0) / row["live_count"] - row["count_relative_error"]) < 1e-4, f"{window}: of the count of {row}")
         sql = t.run([os.path.join(t.build, "bin/tidemark"), "peak", one, *window, "--sql"], status=0).text.partition("\n\n--")[0]
         t.equal(ask(t, one, "query", sql), rows, "what --sql prints")
         for verb in (("peak", "--sites"), ("timeline",), ("timeline", "--heap=mmap")):
             compare(t, one, other, *verb, *window)
     for row in ask(t, one, "summary"):
-        for of, is_counted, size in (("allocated", lambda *_: True, "allocated_bytes"), ("peak", is_live(row["peak_ns"]), "peak_bytes"),
-                                     ("exit", is_live(end + 10), "live_at_exit_bytes")):
+        for of, is_counted, size, count in (("allocated", lambda *_: True, "allocated_bytes", "allocations"),
+                                            ("peak", is_live(row["peak_ns"]), "peak_bytes", "peak_count"),
+                                            ("exit", is_live(end + 10), "live_at_exit_bytes", "live_at_exit_count")):
             t.check(abs(error(row["heap"], is_counted) / row[size] - row[f"{of}_relative_error"]) < 1e-4, f"error of {of}: {row}")
-    t.equal([row["peak_relative_error"] for row in ask(t, one, "processes")], [row["peak_relative_error"] for row in ask(t, one, "summary") if not row["heap"]],
-            "the error of the process")
+            t.check(abs(error(row["heap"], is_counted, 0) / row[count] - row[f"{of}_count_relative_error"]) < 1e-4, f"error of the count of {of}: {row}")
+    process, = ask(t, one, "processes")
+    t.equal([process[k] for k in process if k.endswith("_error")], [row[k] for row in ask(t, one, "summary") if not row["heap"] for k in process if k.endswith("_error")],
+            "the errors of the process")
+    for verb in ("summary", "processes"):
+        sql = t.run([os.path.join(t.build, "bin/tidemark"), verb, one, "--sql"], status=0).text.partition("\n\n--")[0]
+        t.equal(ask(t, one, "query", sql), ask(t, one, verb), f"{verb}: what --sql prints")
 
 
 @test

@@ -420,6 +420,7 @@ def estimates_are_rounded_once(t):
     for window in ((), ("--from=1us",)):
         row, = json.loads(t.ask("peak", db.path, "--sites", *window, "--format=json").text)
         t.check(abs(row["relative_error"] - error) < 1e-4, f"the error of the sum: {row}, expected {error}")
+        t.check(abs(row["count_relative_error"] - math.sqrt(50 * (1 - p) / p / p) / count) < 1e-4, f"the error of the count: {row}")
     page = t.ask("summary", db.path).text
     for title in "live at the peak of each heap, by call site", "live at exit, by call site":
         line = page.partition(title)[2].splitlines()[2]
