@@ -22,6 +22,8 @@ static const struct tm_usage usage = {
 		"  retained what the scope allocated and was live when it closed\n"
 		"  growth   the heap's peak while the scope was open, less what was live when it opened; the largest of its calls\n"
 		"  own      the most that was live of what the scope allocated; the largest of its calls\n"
+		"Of a sampled trace self and total have standard errors (self_relative_error of bytes, self_count_relative_error of\n"
+		"allocations), but for the total of scopes that overlap without lying in one another.\n"
 		"A table shows the columns that matter most; --format=json and --format=csv have all, and --sort takes any.\n"
 		"--tree shows which scope lies in which, --means what a call costs on average (view scope_summary), --steps compares\n"
 		"the steps (view step_total). With --from or --to the single scopes that were opened in that window are listed\n"
@@ -44,22 +46,72 @@ static const struct tm_usage usage = {
 
 #define NOTHING "no scopes were recorded"
 
+/* --- errors of samples --- */
+
+/* Expressions up to `erring` (heap_id, key, and of self and total: bytes, variance, count_variance): what was allocated in scopes, by the blocks
+ * themselves. A key is one scope, or one name and category, in which a block counts once. */
+static const char errors[] =
+	"own AS MATERIALIZED (\n"
+	"  SELECT a.heap_id, a.scope_id, sum(a.size_bytes * a.weight) AS bytes, " TM_SQL_VARIANCES "\n"
+	"  FROM allocation AS a GROUP BY a.heap_id, a.scope_id),\n"
+	"around(scope_id, id) AS (\n"
+	"  SELECT DISTINCT scope_id, scope_id FROM own\n"
+	"  UNION ALL SELECT u.scope_id, s.parent_id FROM around AS u JOIN scope_packed AS s ON s.id = u.id WHERE s.parent_id IS NOT NULL),\n"
+	"keyed AS MATERIALIZED (\n"
+	"  SELECT u.scope_id, %s AS key, max(u.id = u.scope_id) AS is_self FROM around AS u JOIN scope AS s ON s.id = u.id GROUP BY 1, 2),\n"
+	"erring AS MATERIALIZED (\n"
+	"  SELECT w.heap_id, k.key, total(iif(k.is_self, w.bytes, 0)) AS self_bytes, total(iif(k.is_self, w.variance, 0)) AS self_variance,\n"
+	"         total(iif(k.is_self, w.count_variance, 0)) AS self_count_variance, total(w.bytes) AS total_bytes,\n"
+	"         total(w.variance) AS total_variance, total(w.count_variance) AS total_count_variance\n"
+	"  FROM keyed AS k JOIN own AS w ON w.scope_id = k.scope_id GROUP BY w.heap_id, k.key)";
+
+/* Scopes that overlap have blocks in common of which the scopes around a block do not tell: a sum that is not the row's has no error. */
+static void put_error(sqlite3_str *sql, const char *of, const char *variance, const char *column, const char *name) {
+	sqlite3_str_appendf(
+		sql,
+		",\n         iif(abs(e.%s_bytes - v.%s_allocated_bytes) <= 1 + 1e-6 * e.%s_bytes, round(sqrt(e.%s_%s) / v.%s_%s, 4), NULL)"
+		" AS %s_%s",
+		of, of, of, of, variance, of, column, of, name);
+}
+
+/* Expressions up to `estimate`: the rows of `rows` with errors. key: of a scope s; same: of a row v. */
+static void put_errors(sqlite3_str *sql, const char *rows, const char *key, const char *same) {
+	static const char *const sums[] = { "self", "total" };
+	sqlite3_str_appendf(sql, errors, key);
+	sqlite3_str_appendall(sql, ",\nestimate AS (\n  SELECT v.*");
+	for (int i = 0; i < 2; i++) {
+		put_error(sql, sums[i], "variance", "allocated_bytes", "relative_error");
+		put_error(sql, sums[i], "count_variance", "allocations", "count_relative_error");
+	}
+	sqlite3_str_appendf(sql,
+			    "\n  FROM %s AS v LEFT JOIN heap AS h ON h.process_id = v.process_id AND h.name = v.heap\n"
+			    "  LEFT JOIN erring AS e ON e.heap_id = h.id AND e.key = %s)",
+			    rows, same);
+}
+
 /* --- by name --- */
 
 static int list_totals(const struct tm_database *d, const struct tm_options *o, char *where) {
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	if (d->estimated) put_errors(sql, "scope_total", "json_array(s.name, s.category)", "json_array(v.name, v.category)");
+	char *with = sqlite3_str_finish(sql);
 	struct tm_listing listing = {
-		.source = "scope_total",
+		.with = with,
+		.source = with ? "estimate" : "scope_total",
 		.where = where,
 		.order = "total_allocated_bytes DESC, process_id, heap, name, category",
 		.share_column = "total_allocated_bytes",
 		.has_heap = true,
 		.nothing = NOTHING,
 		.hidden = { "self_freed_bytes", "total_freed_bytes", "self_net_bytes", "self_allocations", "total_allocations",
-			    "self_frees", "total_frees", "own_freed_bytes", "peak_bytes" },
+			    "self_frees", "total_frees", "own_freed_bytes", "peak_bytes", "self_count_relative_error",
+			    "total_count_relative_error" },
 		.estimated = { "self_allocated_bytes", "total_allocated_bytes", "total_net_bytes", "retained_bytes", "peak_growth_bytes",
 			       "peak_own_bytes" },
 	};
-	return tm_listing_run(d, o, &listing);
+	int status = tm_listing_run(d, o, &listing);
+	sqlite3_free(with);
+	return status;
 }
 
 static int list_means(const struct tm_database *d, const struct tm_options *o, char *where) {
@@ -110,17 +162,22 @@ static int list_instances(const struct tm_database *d, const struct tm_options *
 				   "  WHERE EXISTS (SELECT 1 FROM bound AS i WHERE i.process_id = s.process_id");
 	tm_sql_window(sql, o, "s.start_ns", "s.start_ns");
 	sqlite3_str_appendall(sql, "))");
+	if (d->estimated) {
+		sqlite3_str_appendall(sql, ",\n");
+		put_errors(sql, "opened", "s.id", "v.scope_id");
+	}
 	char *with = sqlite3_str_finish(sql);
 	struct tm_listing listing = {
 		.with = with,
-		.source = "opened",
+		.source = d->estimated ? "estimate" : "opened",
 		.where = where,
 		.order = "start_ns, scope_id, heap",
 		.share_column = "total_allocated_bytes",
 		.has_heap = true,
 		.nothing = "no scope was opened then",
 		.hidden = { "thread_id", "end_ns", "self_freed_bytes", "total_freed_bytes", "self_net_bytes", "self_allocations",
-			    "total_allocations", "self_frees", "total_frees", "own_freed_bytes", "peak_bytes" },
+			    "total_allocations", "self_frees", "total_frees", "own_freed_bytes", "peak_bytes", "self_count_relative_error",
+			    "total_count_relative_error" },
 		.estimated = { "self_allocated_bytes", "total_allocated_bytes", "total_net_bytes", "retained_bytes", "peak_growth_bytes",
 			       "peak_own_bytes" },
 	};

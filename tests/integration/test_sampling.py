@@ -428,6 +428,56 @@ def estimates_are_rounded_once(t):
 
 
 @test
+def errors_of_scopes(t):
+    """Of two traces with the same names: `step` with 40 blocks of 100 bytes, inside it another `step` with 30 of 200, and in that `load` with 20 of 300. What is
+    inside counts in a total once. In the second thread `early` closes before `late`, which was opened inside it: what both have in common is no scope's inside
+    the other, so that the total of `early` has no error."""
+    def variance(*blocks, power=0):
+        return sum(n * (1 - probability(size)) / probability(size) ** 2 * size ** power for n, size in blocks)
+
+    def traced(name, start_ns):
+        trace, time, address = Trace(start_ns, sample_bytes=MEAN), 0, 0x10000
+        user = trace.string("user")
+        trace.process(1, pid=100)
+        events, late = [], []
+        for text, n, size in (("step", 40, 100), ("step", 30, 200), ("load", 20, 300)):
+            events.append(scope("scope_push", time := time + 1, name=trace.string(text), category=user))
+            for _ in range(n):
+                events.append(malloc(time := time + 1, address := address + 512, size, trace.stack("f")))
+        events += [scope("scope_end", time := time + 1) for _ in range(3)]
+        for key, text in ((1, "early"), (2, "late")):
+            late.append(scope("scope_range", time := time + 1, name=trace.string(text), category=user, key=key))
+            late.append(malloc(time := time + 1, address := address + 512, 100, trace.stack("f")))
+        late += [scope("scope_end", time := time + 1, key=1), malloc(time := time + 1, address := address + 512, 100, trace.stack("f")),
+                 scope("scope_end", time := time + 1, key=2)]
+        for thread, of in ((1, events), (2, late)):
+            trace.thread(thread, process=1)
+            trace.events(thread, of)
+        trace.exit(1, time + 10)
+        trace.end(1, time + 20)
+        return trace.save(t.path(name))
+    one, other, parts = traced("one.tmk", 1 << 60), traced("other.tmk", 1 << 61), [(40, 100), (30, 200), (20, 300)]
+    db = t.imported(one, other)
+    wanted = {"step": (parts[:2], parts), "load": (parts[2:], parts[2:]), "early": ([(1, 100)], None), "late": ([(2, 100)], [(2, 100)])}
+    rows = [row for row in json.loads(t.ask("scopes", db.path, "--format=json").text) if row["name"] in wanted]
+    t.equal(sorted(row["name"] for row in rows), sorted(2 * list(wanted)), "a row of each name and process")
+    for row in rows:
+        for of, blocks in zip(("self", "total"), wanted[row["name"]]):
+            found = (row[f"{of}_relative_error"], row[f"{of}_count_relative_error"])
+            if not blocks:
+                t.equal(found, (None, None), f"{of}: {row}")
+                continue
+            for error, power, column in zip(found, (2, 0), ("allocated_bytes", "allocations")):
+                t.check(abs(error - math.sqrt(variance(*blocks, power=power)) / row[f"{of}_{column}"]) < 1e-4, f"{of}_{column}: {row}")
+    single = json.loads(t.ask("scopes", db.path, "--from=0", "--process=2", "--format=json").text)
+    for row, blocks in zip(single, (parts, parts[1:], parts[2:])):
+        t.check(abs(row["total_count_relative_error"] - math.sqrt(variance(*blocks)) / row["total_allocations"]) < 1e-4, f"a single scope: {row}")
+    for window in ((), ("--from=0",)):
+        sql = t.ask("scopes", db.path, *window, "--sql").text
+        t.equal(t.ask("query", db.path, sql, "--format=json").text, t.ask("scopes", db.path, *window, "--format=json").text, "what --sql prints")
+
+
+@test
 def nothing_outside_of_scopes(t):
     """A block that is freed and one that stays, both in a scope, in each of 60 processes: rounded one by one, what was freed in the scope may be one more
     than what was allocated less what is live."""
