@@ -237,7 +237,7 @@ static void put_blocks(sqlite3_str *sql, const struct tm_database *d, const char
 	else put_size_class(sql);
 	sqlite3_str_appendall(sql, " AS key,\n    ");
 	put_sums(sql, d, false);
-	sqlite3_str_appendall(sql, "\n  FROM ");
+	sqlite3_str_appendf(sql, "%s\n  FROM ", d->estimated ? ",\n         " TM_SQL_VARIANCES : "");
 	tm_sql_from_live(sql, d, instants, suffix);
 	tm_sql_window(sql, o, "a.alloc_ns", "a.alloc_ns");
 	sqlite3_str_appendall(sql, "\n  GROUP BY 3, 2)");
@@ -254,10 +254,14 @@ static void put_places(sqlite3_str *sql, const struct tm_database *d, const char
 	tm_sql_block_stacks(sql, d, instants, o, suffix);
 	sqlite3_str_appendf(sql,
 			    ",\nplace%s AS (\n  SELECT k.process_id, k.heap_id, s.site_frame_id, sum(k.live_bytes) AS live_bytes,\n"
-			    "         sum(k.live_count) AS live_count\n"
+			    "         sum(k.live_count) AS live_count%s\n"
 			    "  FROM block%s AS k LEFT JOIN stack AS s ON s.id = k.stack_id GROUP BY k.heap_id, s.site_frame_id)",
-			    suffix, suffix);
+			    suffix, d->estimated ? ", sum(k.variance) AS variance, sum(k.count_variance) AS count_variance" : "", suffix);
 }
+
+#define GROUP_ERRORS \
+	"round(sqrt(sum(variance)) / round(sum(live_bytes)), 4) AS relative_error,\n" \
+	"         round(sqrt(sum(count_variance)) / round(sum(live_count)), 4) AS count_relative_error"
 
 void tm_sql_live_by(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *o, const char *suffix) {
 	const struct group *g = &groups[o->by];
@@ -266,11 +270,12 @@ void tm_sql_live_by(sqlite3_str *sql, const struct tm_database *d, const char *i
 	else if (g->of_stacks) tm_sql_block_stacks(sql, d, instants, o, suffix);
 	else put_blocks(sql, d, instants, o, suffix);
 	sqlite3_str_appendf(sql,
-			    ",\nnamed%s AS (\n  SELECT b.process_id, h.name AS heap%s, b.live_bytes, b.live_count, h.estimated\n"
+			    ",\nnamed%s AS (\n  SELECT b.process_id, h.name AS heap%s, b.live_bytes, b.live_count, h.estimated%s\n"
 			    "  FROM %s%s AS b JOIN heap AS h ON h.id = b.heap_id\n%s),\n",
-			    suffix, g->columns, of_sites ? "place" : "block", suffix, g->join);
+			    suffix, g->columns, d->estimated ? ", b.variance, b.count_variance" : "", of_sites ? "place" : "block", suffix,
+			    g->join);
 	sqlite3_str_appendf(sql,
-			    "live%s AS (\n  SELECT process_id, heap%s, %s, estimated\n"
+			    "live%s AS (\n  SELECT process_id, heap%s, %s, estimated%s\n"
 			    "  FROM named%s GROUP BY process_id, heap%s)",
-			    suffix, g->keys, tm_sql_live_sums(d), suffix, g->keys);
+			    suffix, g->keys, tm_sql_live_sums(d), d->estimated ? ",\n         " GROUP_ERRORS : "", suffix, g->keys);
 }

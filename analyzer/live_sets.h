@@ -18,7 +18,8 @@ void tm_sql_near(sqlite3_str *sql, const char *instants, const char *suffix);
  * d->has_checkpoints. */
 void tm_sql_from_live(sqlite3_str *sql, const struct tm_database *d, const char *instants, const char *suffix);
 
-/* `live`SUFFIX: process_id, heap, what o->by names, live_bytes, live_count. With o's window only blocks that were allocated in it. */
+/* `live`SUFFIX: process_id, heap, what o->by names, live_bytes, live_count, estimated and, where the trace was sampled, relative_error
+ * and count_relative_error of them. With o's window only blocks that were allocated in it. */
 void tm_sql_live_by(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *o, const char *suffix);
 
 /* `block`SUFFIX (process_id, heap_id, stack_id, live_bytes, live_count and, where the trace was sampled, variance and count_variance): what was live at
