@@ -359,7 +359,7 @@ static void make_block(struct tm_replay *r, const struct tm_turn *turn, struct t
 	b->stack = s->stack;
 	b->origin = origin_of(r, actor, a, turn->thread, s->op);
 	b->slack = s->slack;
-	b->chain = s->op == TM_OP_REALLOC_ALONE;
+	b->chain = s->op == TM_OP_REALLOC_ALONE || (s->follows && s->kind == TM_STEP_ALLOC); /* of what is not known */
 	if (!s->follows || !actor->moved_row) return;
 	b->realloc_of = actor->moved_row;
 	b->chain = actor->moved_chain + (actor->moved_chain < CHAIN_MAX);

@@ -381,6 +381,25 @@ def frees_of_a_child_that_stopped_its_recording(t):
 
 
 @test
+def reallocations_of_what_is_not_known(t):
+    """A child resizes an inherited block, twice, what was allocated while nothing was recorded, and what lies before the recording of a sample; a mapping that
+    is doubled is no other one's."""
+    trace = simple()
+    trace.process(2, pid=101, parent=1, start=2000, flags=FORKED)
+    trace.thread(2, process=2)
+    f = trace.stack("main")
+    trace.events(1, [malloc(1000, 0x1000, 10, f)])
+    trace.events(2, [realloc(2900, 3000, 0x1000, 0x2000, 20, f), realloc(3050, 3060, 0x2000, 0x2000, 30, f), text("stop", 3100), text("start", 3200),
+                     realloc(3300, 3310, 0x5000, 0x6000, 40, f), malloc(3400, 0x7000, 50, f, op="realloc_alone"), malloc(3500, 0x8000, 60, f, op="realloc_new"),
+                     mmap(3600, 0x10000, 4096, f), mremap(3650, 3660, 0x10000, 0, 0x20000, 4096, f)])
+    trace.exit(2, 4000)
+    trace.end(2, 4500)
+    db = database(t, finish(trace, t))
+    t.equal(db.rows("select process_id, heap, realloc_count, reallocated_bytes, longest_chain_count, allocations from realloc_site"),
+            [(2, "malloc", 4, 20 + 30 + 40 + 50, 2, 5)], "reallocations")
+
+
+@test
 def unrecorded_process(t):
     """A static child: nothing is known about its memory, which is not the same as none. One that merely never allocated has zeros."""
     trace = simple()
