@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../schema/units.h"
+#include "coverage.h"
 #include "display_text.h"
 #include "line_editor.h"
 #include "listing.h"
@@ -167,12 +169,22 @@ static int list_named(const struct tm_database *d, const struct tm_options *o) {
 	return TM_EXIT_DONE;
 }
 
+/* What a question's answer does not say of itself. Who writes SQL of his own has the columns and tables that do. */
+static void warn_of_answer(const struct tm_database *d, const struct tm_options *o) {
+	char mean[TM_UNIT_TEXT_MAX];
+	tm_warn_of_gaps(d, o);
+	if (d->sample_bytes > 0)
+		tm_say("'%s' holds a Poisson sample, one in %s on average: figures are estimates, and what only a whole recording knows is not told",
+		       d->path, tm_format_size((uint64_t)d->sample_bytes, mean));
+}
+
 /* The query of this name, or for "" a list of all. */
 static int run_named(const struct tm_database *d, const struct tm_options *o, const char *name) {
 	struct tm_named_query q;
 	if (!*name) return list_named(d, o);
 	if (!tm_named_query_find(name, &q)) return tm_fail("no query '@%s' (`tidemark query DB @` lists them)", name);
 	char *text = strndup(q.text, q.text_bytes);
+	if (!o->sql) warn_of_answer(d, o);
 	int status = text ? run_text(d, o, text) : tm_fail("cannot run '@%s': out of memory", name);
 	free(text);
 	return status;

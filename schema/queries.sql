@@ -60,7 +60,7 @@ FROM churn WHERE same_size_count > 0 ORDER BY same_size_count DESC LIMIT 20;
 SELECT process_id, heap, coalesce(function, module || iif(module_offset IS NULL, '', printf('+0x%x', module_offset))) AS function,
        file, line, realloc_count, longest_chain_count,
        reallocated_bytes
-FROM realloc_site ORDER BY longest_chain_count DESC LIMIT 20;
+FROM realloc_site ORDER BY longest_chain_count DESC, realloc_count DESC LIMIT 20;
 
 -- @rounding: how much does the allocator give beyond what was asked for?
 -- Of the blocks whose room the allocator tells.

@@ -383,6 +383,7 @@ def resized_before_the_window(t):
     t.check(db.value("select max(alloc_ns) from allocation where size_bytes = 2000") < int(db.value("select value from trace_info where key = 'window_start_ns'")),
             "they are in the window")
     t.equal(db.row("select sum(realloc_count), sum(reallocated_bytes), max(longest_chain_count) from realloc_site"), (100, 200000, 1), "reallocations")
+    t.check("was kept within a bound" in t.ask("query", db.path, "@growing-vectors", status=0).errors, "a question says so")
 
 
 @test
