@@ -357,11 +357,6 @@ static int check_category(const struct tm_database *d, const char *category) {
 }
 
 static int answer(const struct tm_database *d, const struct tm_options *o) {
-	if (o->tree + o->means + o->steps + o->torch_compat > 1)
-		return tm_misuse("scopes", "--tree, --means, --steps and --torch-compat are different answers: one at a time");
-	if (tm_has_window(o) && (o->tree || o->means || o->steps || o->torch_compat))
-		return tm_misuse("scopes", "--from and --to list single scopes: not with --tree, --means, --steps or --torch-compat");
-	if (o->steps && o->category) return tm_misuse("scopes", "a step is in no category: not --category with --steps");
 	int status = o->category ? check_category(d, o->category) : 0;
 	if (status) return status;
 	char *where = o->category ? sqlite3_mprintf("category = %Q", o->category) : NULL;
@@ -376,5 +371,13 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 }
 
 int tm_cmd_scopes(int argc, char **argv) {
+	struct tm_options o;
+	int status = tm_options_parse(&o, &usage, argc, argv);
+	if (status != TM_OPTIONS_GO) return status;
+	if (o.tree + o.means + o.steps + o.torch_compat > 1)
+		return tm_misuse("scopes", "--tree, --means, --steps and --torch-compat are different answers: one at a time");
+	if (tm_has_window(&o) && (o.tree || o.means || o.steps || o.torch_compat))
+		return tm_misuse("scopes", "--from and --to list single scopes: not with --tree, --means, --steps or --torch-compat");
+	if (o.steps && o.category) return tm_misuse("scopes", "a step is in no category: not --category with --steps");
 	return tm_answer(&usage, argc, argv, answer);
 }
