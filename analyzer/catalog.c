@@ -420,13 +420,23 @@ static void take_info_numbers(struct tm_catalog *c) {
 	if (!c->page_bytes || c->page_bytes & (c->page_bytes - 1) || c->page_bytes > 1u << 21) c->page_bytes = 4096;
 }
 
+/* Whether what is above the ranks only stands for a launcher further up: Hydra (MPICH's, Intel's) has a proxy for each host. */
+static bool is_proxy(const struct tm_catalog_process *p) {
+	static const char begins[] = "/hydra_", ends[] = "_proxy";
+	const char *name = p->exe.size ? memrchr(p->exe.data, '/', p->exe.size) : NULL;
+	size_t n = name ? p->exe.size - (size_t)(name - p->exe.data) : 0;
+	return n >= sizeof begins + sizeof ends && memcmp(name, begins, sizeof begins - 1) == 0 &&
+	       memcmp(name + n - (sizeof ends - 1), ends, sizeof ends - 1) == 0 && p->parent_id;
+}
+
 /* Where the launcher has no name for it: what its ranks have in common is the process above them that is no rank. A wrapper
  * between them that could not be recorded tells no rank, and may have one. */
 static void find_world(struct walk *w, struct tm_catalog_process *p) {
 	struct tm_catalog_process *all = w->c->processes.items, *above = p->parent_id ? &all[p->parent_id - 1] : NULL;
 	char text[288];
 	if (!p->defined || p->rank < 0 || p->world.size) return;
-	for (size_t i = 0; above && above->rank < 0 && above->flags & TM_PROCESS_UNRECORDED && i < w->c->processes.count; i++)
+	for (size_t i = 0;
+	     above && above->rank < 0 && (above->flags & TM_PROCESS_UNRECORDED || is_proxy(above)) && i < w->c->processes.count; i++)
 		above = above->parent_id ? &all[above->parent_id - 1] : NULL;
 	if (!above || !above->defined) return;
 	/* The host, for in one database there may be traces of many. */

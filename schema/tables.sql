@@ -71,7 +71,7 @@ CREATE TABLE process (
 	inherited_frees INTEGER,          -- frees of blocks and mappings that it inherited over fork; in no other number. Of sampled ones as many as were drawn:
 	                                  -- what the others stand for is not known. NULL: it stopped its recording for a while, and what it freed may be from then
 	estimated       INTEGER NOT NULL, -- 1: its numbers are estimates from samples
-	world           TEXT              -- what its rank counts in, by the launcher's name of it, or HOST:PID of the process above all its ranks; NULL unknown,
+	world           TEXT              -- what its rank counts in, by the launcher's name of it, or HOST:PID of the process above all its ranks (and Hydra's proxies); NULL unknown,
 	                                  -- or no rank
 );
 

@@ -400,6 +400,20 @@ def reallocations_of_what_is_not_known(t):
 
 
 @test
+def worlds_above_proxies(t):
+    """Two proxies of one mpiexec are one world, a second mpiexec's is another; a proxy above which nothing was recorded stands for itself."""
+    trace = Trace()
+    proxy = "/usr/bin/hydra_pmi_proxy"
+    for id, parent, exe, rank in ((1, 0, "/usr/bin/mpiexec.hydra", None), (2, 1, proxy, None), (3, 1, proxy, None), (4, 2, "/x", 0), (5, 3, "/x", 1), (6, 1, "/usr/bin/mpiexec.hydra", None),
+                                  (7, 6, proxy, None), (8, 7, "/x", 0), (9, 0, proxy, None), (10, 9, "/x", 0), (11, 1, "/usr/bin/my_proxy", None), (12, 11, "/x", 0)):
+        trace.process(id, pid=100 + id, parent=parent, exe=exe, rank=rank, world_size=None if rank is None else 2)
+        trace.thread(id, process=id)
+    db = database(t, finish(trace, t))
+    t.equal(db.rows("select id, world from process where rank is not null order by id"),
+            [(4, "node:101"), (5, "node:101"), (8, "node:106"), (10, "node:109"), (12, "node:111")], "worlds")
+
+
+@test
 def unrecorded_process(t):
     """A static child: nothing is known about its memory, which is not the same as none. One that merely never allocated has zeros."""
     trace = simple()
