@@ -108,8 +108,7 @@ struct finder {
 	size_t visited;                /* so many of them */
 	bool no_memory;
 	struct survivor *survivors;    /* of the groups that are being judged, by group */
-	struct sought *sought;         /* whose other callers are looked for, by key */
-	size_t sought_count;
+	TM_ARRAY(struct sought) sought; /* whose other callers are looked for, by key */
 	uint32_t **past; /* by account and site without survivors: index + 1 of the sought whole, NOT_SOUGHT, 0 not yet known */
 	uint32_t *slots, mask;         /* hash of groups, index + 1 */
 };
@@ -637,7 +636,7 @@ static uint32_t whole_of_past(struct finder *x, size_t account, uint32_t site) {
 	uint32_t *known = &x->past[account][site];
 	if (!*known) {
 		struct sought of = { tm_leak_view_of(&x->viewer, a->sites.heads.items[site].stack).key, a, 0 };
-		const struct sought *found = bsearch(&of, x->sought, x->sought_count, sizeof *x->sought, compare_sought);
+		const struct sought *found = bsearch(&of, x->sought.items, x->sought.count, sizeof of, compare_sought);
 		*known = found ? found->whole : NOT_SOUGHT;
 	}
 	return *known == NOT_SOUGHT ? 0 : *known;
@@ -671,16 +670,18 @@ static void gather_callers(struct finder *x, size_t columns) {
 /* Gives the groups from *next on that are likely to be leaks their columns, as many as there is room for; returns how many columns. */
 static size_t seek_callers(struct finder *x, size_t *next) {
 	size_t looks = x->l->watch.looks.count, room = LEVELS_AT_ONCE / (looks | !looks), columns = 0;
-	for (x->sought_count = 0; *next < x->groups.count && columns + 2 <= room; ++*next) {
+	for (x->sought.count = 0; *next < x->groups.count && columns + 2 <= room; ++*next) {
 		struct group *g = &x->groups.items[*next], *w = &x->groups.items[whole_of(x, (uint32_t)*next + 1) - 1];
 		if (!(g->score >= TM_LEAK_SCORE_LIKELY)) continue;
 		if (!w->all) {
 			w->all = (uint32_t)++columns;
-			x->sought[x->sought_count++] = (struct sought){ w->key, w->account, (uint32_t)(w - x->groups.items) + 1 };
+			struct sought *s = tm_array_push(&x->sought);
+			if (!s) return x->no_memory = true, 0;
+			*s = (struct sought){ w->key, w->account, (uint32_t)(w - x->groups.items) + 1 };
 		}
 		g->own = (uint32_t)++columns;
 	}
-	qsort(x->sought, x->sought_count, sizeof *x->sought, compare_sought);
+	if (x->sought.count) qsort(x->sought.items, x->sought.count, sizeof *x->sought.items, compare_sought);
 	return columns;
 }
 
@@ -699,10 +700,10 @@ static bool judge_with_others(struct finder *x, size_t first, uint64_t most) {
 			if (done && (w->has_past || w->stacks > g->stacks)) done = judge(x, g, &c, most, &x->leaks->reasons[0]);
 			g->own = 0;
 		}
-		for (size_t i = 0; i < x->sought_count; i++) x->groups.items[x->sought[i].whole - 1].all = 0;
+		for (size_t i = 0; i < x->sought.count; i++) x->groups.items[x->sought.items[i].whole - 1].all = 0;
 		for (size_t i = 0; i < x->l->accounts.count; i++) free(x->past[i]);
 	}
-	return done;
+	return done && !x->no_memory;
 }
 
 /* Gathers what is known of the groups that are new, and judges them. */
@@ -863,11 +864,11 @@ bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const stru
 	x.group_of = calloc(l->accounts.count + 1, sizeof *x.group_of);
 	bool done = take_frames(leaks, l->process) && x.group_of && choose_line(&x);
 	done = done && measure_silences(&x) && (x.viewer.hashes = leaks->hashes) &&
-	       (x.levels = malloc(LEVELS_AT_ONCE * sizeof *x.levels)) && (x.sought = malloc(LEVELS_AT_ONCE * sizeof *x.sought)) &&
-	       (x.past = calloc(l->accounts.count + 1, sizeof *x.past)) && group_all(&x);
+	       (x.levels = malloc(LEVELS_AT_ONCE * sizeof *x.levels)) && (x.past = calloc(l->accounts.count + 1, sizeof *x.past)) &&
+	       group_all(&x);
 	done = done && judge_new(&x) && find_hidden(&x) && keep_all(&x, leaks);
 	free(x.levels);
-	free(x.sought);
+	tm_array_release(&x.sought);
 	free(x.past);
 	for (size_t i = 0; x.group_of && i < l->accounts.count; i++) free(x.group_of[i]);
 	free(x.group_of);
