@@ -174,7 +174,8 @@ static void warn_of_answer(const struct tm_database *d, const struct tm_options 
 	char mean[TM_UNIT_TEXT_MAX];
 	tm_warn_of_gaps(d, o);
 	if (d->sample_bytes > 0)
-		tm_say("'%s' holds a Poisson sample, one in %s on average: figures are estimates, and what only a whole recording knows is not told",
+		tm_say("'%s' holds a Poisson sample, one in %s on average: figures of sampled heaps are estimates, and what only a whole recording"
+		       " knows is not told",
 		       d->path, tm_format_size((uint64_t)d->sample_bytes, mean));
 }
 

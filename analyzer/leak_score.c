@@ -32,6 +32,7 @@
 #define RECENT_RANGE 0.4
 #define OLD_PARTS 28u /* survivors of the last eighth may be in use */
 #define SETTLED 0.35  /* factor where the level does not rise in the second half */
+#define EXCHANGED 0.6 /* factor where it does for one caller only, of whose blocks none was freed so far */
 #define TREND_P 0.05
 #define TREND_LEVELS 6u /* so many looks make a trend */
 #define GROWTH_P 0.001  /* a level that grew steadily: so sure a trend ... */
@@ -400,10 +401,12 @@ static void measure_growth(const struct tm_leak_facts *f, struct tm_leak_verdict
 	v->growth_bytes_per_step = isnan(since) ? 0 : fmin(since, v->growth_bytes_per_step);
 }
 
-void tm_leak_settle(struct tm_leak_verdict *v) {
+void tm_leak_settle(struct tm_leak_verdict *v, bool never_freed) {
 	size_t n = strlen(v->reason);
-	v->score *= SETTLED;
-	snprintf(v->reason + n, sizeof v->reason - n, "; but blocks made for one caller only took the place of another's");
+	v->score *= never_freed ? EXCHANGED : SETTLED;
+	snprintf(v->reason + n, sizeof v->reason - n, "%s",
+		 never_freed ? "; but as much of other callers' went meanwhile, whose place they may have taken"
+			     : "; but blocks made for one caller only took the place of another's");
 }
 
 void tm_leak_judge(const struct tm_leak_facts *f, struct tm_leak_verdict *v) {
@@ -450,5 +453,5 @@ void tm_leak_judge(const struct tm_leak_facts *f, struct tm_leak_verdict *v) {
 		snprintf(v->reason + n, sizeof v->reason - n, "; little beside what the process holds");
 	}
 	v->score = unit(score) * (0.9 + 0.1 * unit(f->size_share));
-	if (v->made_up_for) tm_leak_settle(v);
+	if (v->made_up_for) tm_leak_settle(v, blocks_of(f) <= f->live_count);
 }

@@ -16,6 +16,7 @@
  *             the last of many lists that were each built by appending is no owner, nor is a scratch buffer that was soon large enough.
  *           - one caller of several: does what all of them hold together stay the same while this one's share grows? Then its blocks took the place of
  *             others', in a cache that one function fills and another one keeps fresh. What falls at other times, or by more or less, is another matter.
+ *             While none of its own was freed yet it may be no cache, but input that goes while results are forgotten: such a site is told, behind others.
  *           A few kilobytes beside much more that the process holds, as interpreters keep in free lists or have the collector find later, count half.
  *           How far the program was is told by its own allocations rather than by the clock, except where it clearly went on without any,
  *           or for much longer with hardly any.
@@ -88,7 +89,7 @@ struct tm_leak_verdict {
 
 void tm_leak_judge(const struct tm_leak_facts *f, struct tm_leak_verdict *v);
 /* Of a site, once it is known that the growth of one caller is made up for by others, and that no caller's alone looks like a leak. */
-void tm_leak_settle(struct tm_leak_verdict *v);
+void tm_leak_settle(struct tm_leak_verdict *v, bool never_freed);
 
 /* Median of the slopes of all pairs of points; NAN for fewer than two different x. n at most TM_LEAK_LEVELS. */
 double tm_theil_sen(const double *x, const double *y, size_t n);

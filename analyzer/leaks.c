@@ -51,7 +51,8 @@ struct group {
 	bool suppressed, by_program;                   /* the program's own list says so */
 	bool spawns;                                   /* allocated by pthread_create() */
 	bool is_split;                                 /* its parts stand for it */
-	bool made_up_for;                              /* its growth, or one of its parts', by what went of other callers' */
+	bool made_up_for;                              /* its growth, by what went of other callers' */
+	uint64_t made_up_bytes;                        /* of a whole: live in such parts */
 	bool has_past;                                 /* callers of the site have nothing left, but had at a look */
 	uint32_t own, all;                             /* columns + 1 of the levels: its own; of a whole, all callers' */
 	size_t row;                                    /* in the leaks, if it is one */
@@ -756,17 +757,17 @@ static bool split_account(struct finder *x, size_t index) {
 	return true;
 }
 
-/* Likely to be a leak, though one of its parts is made up for by others, and no part is likely. */
+/* Likely to be a leak, though most of it is made up for by others, and no part is likely. */
 static bool settle(struct finder *x, struct group *whole) {
 	struct tm_leak_verdict v = { .score = whole->score };
 	snprintf(v.reason, sizeof v.reason, "%s", whole->reason);
-	tm_leak_settle(&v);
+	tm_leak_settle(&v, false);
 	whole->score = v.score;
 	whole->reason = tm_text_store_put(&x->leaks->reasons[0], v.reason, strlen(v.reason) + 1);
 	return whole->reason != NULL;
 }
 
-/* A group is split if one of its parts is likely to be a leak, and the group is not or another part is known to be none. */
+/* A group is split if one of its parts is likely to be a leak, and the group is not or most of it is known to be none. */
 static bool find_hidden(struct finder *x) {
 	size_t wholes = x->done;
 	for (size_t i = 0; i < x->l->accounts.count; i++)
@@ -776,12 +777,12 @@ static bool find_hidden(struct finder *x) {
 		const struct group *part = &x->groups.items[i];
 		struct group *whole = &x->groups.items[part->whole - 1];
 		whole->is_split |= part->score >= TM_LEAK_SCORE_LIKELY;
-		whole->made_up_for |= part->made_up_for;
+		if (part->made_up_for) whole->made_up_bytes += part->live.bytes;
 	}
 	for (size_t i = 0; i < wholes; i++) {
 		struct group *g = &x->groups.items[i];
 		if (!(g->score >= TM_LEAK_SCORE_LIKELY)) continue;
-		if (!g->made_up_for) g->is_split = false;
+		if (g->made_up_bytes <= g->live.bytes / 2) g->is_split = false;
 		else if (!g->is_split && !settle(x, g)) return false;
 	}
 	return true;

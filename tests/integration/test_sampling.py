@@ -340,7 +340,7 @@ def reallocations(t):
         t.equal(db.value("select sum(same_size_count) from churn where heap = 'malloc'"), None if sample else 19999 + 2 * 9999, "same size again")
         t.equal(db.value("select count(*) from allocation where size_bytes = 300 and api not in ('realloc', 'reallocarray')"), 0, "api")
         asked = t.ask("query", db.path, "@growing-vectors", status=0)
-        t.equal("holds a Poisson sample, one in 4.0 KiB on average: figures are estimates" in asked.errors, sample > 0, f"a question says so: {asked.errors}")
+        t.equal("holds a Poisson sample, one in 4.0 KiB on average: figures of sampled heaps are estimates" in asked.errors, sample > 0, f"a question says so: {asked.errors}")
 
 
 MANY = """#include <stdlib.h>
