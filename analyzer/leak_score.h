@@ -88,7 +88,7 @@ struct tm_leak_verdict {
 };
 
 void tm_leak_judge(const struct tm_leak_facts *f, struct tm_leak_verdict *v);
-/* Of a site, once it is known that the growth of one caller is made up for by others, and that no caller's alone looks like a leak. */
+/* Of growth that is made up for by what went of other callers'. never_freed: so far nothing of its own was freed, and it may be a leak all the same. */
 void tm_leak_settle(struct tm_leak_verdict *v, bool never_freed);
 
 /* Median of the slopes of all pairs of points; NAN for fewer than two different x. n at most TM_LEAK_LEVELS. */
