@@ -493,7 +493,7 @@ CREATE TABLE loss (
 	                             -- ended that was not open: popped too often, or opened by the parent before a fork),
 	                             -- timeless-event, sizeless-event: an event of torch.profiler's whose time or size is missing or no number,
 	                             -- or whose time is more than 9 years from the middle one of all;
-	                             -- records: scopes, marks, ends of threads and the like; gpu-records: work on devices
+	                             -- records: scopes, marks, pools, ends of threads and the like; gpu-records: work on devices
 	count      INTEGER NOT NULL, -- events; of records, gpu-records and unmatched-scope-end: those
 	bytes      INTEGER,          -- bytes those events allocated (recorder), or of the blocks (lost-free); NULL unknown
 	reason     TEXT

@@ -94,8 +94,8 @@ static void take_losses(struct tm_collector *c, struct tm_ring_view *r, struct t
 	if (records > r->lost_records)
 		tm_drain_add_lost_records(
 			c, r, "records", records - r->lost_records,
-			"no allocation or free, but scopes, marks, ends of threads and the like: the thread's buffer was full, or a "
-			"signal handler made them inside of a call that is recorded");
+			"no allocation or free, but scopes, marks, pools, NVTX's regions, ends of threads and the like: the thread's buffer "
+			"was full, or a signal handler made them inside of a call that is recorded");
 	if (r->impossible_events)
 		tm_drain_add_loss(c, r, "impossible", r->impossible_events, 0,
 				  "an address or a size that no block can have, from an allocator or a call of tidemark.h");

@@ -17,18 +17,6 @@ static __thread uint64_t last_key __attribute__((tls_model("initial-exec")));
 /* Threads that have opened one. Their numbers begin again in a fork's child, which must not give a key to what it opens that its parent gave before. */
 static _Atomic uint32_t openers;
 
-/* A signal handler that came while its thread was inside of a hook: its scopes cannot be written now, and are counted as lost. */
-TM_COLD static void lost_in_handler(void) {
-	struct tm_thread *t = tm_tls.thread;
-	if (t && tm_tls.inside && !tm_tls.ours && atomic_load(tm_guest.epoch) == t->epoch) atomic_fetch_add(&t->ring->lost_records, 1);
-}
-
-static inline __attribute__((always_inline)) struct tm_thread *enter(void) {
-	struct tm_thread *t = tm_enter();
-	if (TM_UNLIKELY(!t)) lost_in_handler();
-	return t;
-}
-
 uint64_t tm_scope_key(void) {
 	if (!last_key) last_key = (uint64_t)(atomic_fetch_add(&openers, 1) + 1) << KEY_BITS;
 	return ++last_key;
@@ -43,7 +31,7 @@ static size_t length_of(const char *name) {
 
 /* In whatever case; `name` is NULL for one that closes. */
 static __attribute__((noinline)) void scope(enum tm_op op, uint64_t key, uint64_t link, const char *name) {
-	struct tm_thread *t = enter();
+	struct tm_thread *t = tm_enter_to_tell();
 	if (!t) return;
 	tm_record_scope(t, op, TM_SCOPE_USER, key, link, name, name ? length_of(name) : 0);
 	tm_leave(t);
@@ -69,7 +57,7 @@ static inline uint64_t link_of(const void *frame) {
  * block outlives those that it ran in: it is a range. So is one on a stack that is not the thread's own, as other coroutines have and handlers on an alternate
  * one: how deep the others lie says nothing of whether they were left. */
 static __attribute__((noinline)) void block_begin(uint64_t key, const void *frame, const char *name) {
-	struct tm_thread *t = enter();
+	struct tm_thread *t = tm_enter_to_tell();
 	if (!t) return;
 	bool own = tm_stack_may_be_own(t, (uintptr_t)frame);
 	tm_record_scope(t, own ? TM_OP_SCOPE_BLOCK : TM_OP_SCOPE_RANGE, TM_SCOPE_USER, key, own ? link_of(frame) : 0, name,
@@ -114,7 +102,7 @@ static uint32_t category_of(const char *category) {
 
 TM_EXPORT uint64_t tidemark_api_range_begin_v1(const char *category, const char *name) {
 	uint32_t number = category_of(category);
-	struct tm_thread *t = name ? enter() : NULL;
+	struct tm_thread *t = name ? tm_enter_to_tell() : NULL;
 	uint64_t key;
 	if (!t) return 0;
 	key = tm_scope_key();
@@ -128,7 +116,7 @@ TM_EXPORT void tidemark_api_range_end_v1(uint64_t id, int exception) {
 }
 
 TM_EXPORT void tidemark_api_step_v1(int64_t n) {
-	struct tm_thread *t = enter();
+	struct tm_thread *t = tm_enter_to_tell();
 	if (!t) return;
 	tm_emit_scope(t, TM_OP_STEP, 0, (uint64_t)n << 1 ^ (uint64_t)(n >> 63), 0, NULL, 0);
 	tm_leave(t);
@@ -137,7 +125,7 @@ TM_EXPORT void tidemark_api_step_v1(int64_t n) {
 /* --- marks and other texts --- */
 
 static void text(enum tm_op op, const char *name) {
-	struct tm_thread *t = name ? enter() : NULL;
+	struct tm_thread *t = name ? tm_enter_to_tell() : NULL;
 	if (!t) return;
 	tm_emit_text(t, op, name, length_of(name));
 	tm_leave(t);
@@ -159,7 +147,7 @@ TM_EXPORT void tidemark_api_baseline_v1(void) {
 
 /* The word that every hook compares with what its thread knows changes, so each thread comes to look (hook.c). */
 static void set_stopped(bool stop) {
-	struct tm_thread *t = enter();
+	struct tm_thread *t = tm_enter_to_tell();
 	uint32_t process = tm_guest.process, from, to;
 	if (!t) return;
 	from = process | (stop ? 0 : TM_EPOCH_STOPPED);

@@ -25,7 +25,7 @@ TM_EXPORT tidemark_heap tidemark_api_heap_create_v1(const char *name, tidemark_h
 		tm_note_limit(&noted, "unknown-heap",
 			      "a pool was declared inside of a heap that there is not: it is added to the process' totals");
 	size_t n = name ? tm_name_bytes(name) : 0;
-	struct tm_thread *t = name ? tm_enter() : NULL;
+	struct tm_thread *t = name ? tm_enter_to_tell() : NULL;
 	if (!name || (!t && !tm_is_to_start())) return NULL;
 	number = tm_heap_number(name, n, "pool", parent_number, -1);
 	if (t) {
@@ -37,20 +37,26 @@ TM_EXPORT tidemark_heap tidemark_api_heap_create_v1(const char *name, tidemark_h
 
 TM_EXPORT void tidemark_api_heap_alloc_v1(tidemark_heap heap, const void *block, size_t size) {
 	struct tm_thread *t = heap ? tm_enter() : NULL;
-	if (!t) return;
+	if (!t) {
+		if (heap) tm_nested_add_of_pool(TM_OP_HEAP_ALLOC, heap, block, size);
+		return;
+	}
 	tm_emit_heap_alloc(t, TM_OP_HEAP_ALLOC, tm_heap_of_handle(heap), block, size, TM_FRAME);
 	tm_leave(t);
 }
 
 TM_EXPORT void tidemark_api_heap_free_v1(tidemark_heap heap, const void *block) {
 	struct tm_thread *t = heap ? tm_enter() : NULL;
-	if (!t) return;
+	if (!t) {
+		if (heap) tm_nested_add_of_pool(TM_OP_HEAP_FREE, heap, block, 0);
+		return;
+	}
 	tm_emit_heap_free(t, TM_OP_HEAP_FREE, tm_heap_of_handle(heap), block);
 	tm_leave(t);
 }
 
 TM_EXPORT void tidemark_api_reset_peak_v1(tidemark_heap heap) {
-	struct tm_thread *t = heap ? tm_enter() : NULL;
+	struct tm_thread *t = heap ? tm_enter_to_tell() : NULL;
 	if (!t) return;
 	tm_emit_text(t, TM_OP_RESET_PEAK, heap, tm_name_bytes(heap));
 	tm_leave(t);
@@ -63,7 +69,7 @@ TM_EXPORT int tidemark_api_pool_state_v1(const char *heap, uint64_t allocated, u
 int tidemark_api_pool_state_v1(const char *heap, uint64_t allocated, uint64_t reserved, uint64_t active, uint64_t inactive) {
 	uint32_t number = heap ? tm_heap_find(heap, tm_name_bytes(heap)) : 0;
 	bool is_known = number >= TM_HEAP_NUMBER_OWN;
-	struct tm_thread *t = is_known && (allocated & reserved & active & inactive) != UINT64_MAX ? tm_enter() : NULL;
+	struct tm_thread *t = is_known && (allocated & reserved & active & inactive) != UINT64_MAX ? tm_enter_to_tell() : NULL;
 	if (!t) return is_known;
 	tm_emit_pool_state(t, number, &(struct tm_pool_numbers){ allocated, reserved, active, inactive });
 	tm_leave(t);
@@ -71,6 +77,16 @@ int tidemark_api_pool_state_v1(const char *heap, uint64_t allocated, uint64_t re
 }
 
 /* --- questions --- */
+
+/* Who finds all slots taken sleeps on this until a thread of this process has given one back; of other processes' it hears nothing, and looks now and then. */
+static _Atomic uint32_t given_back;
+#define LOOK_NS 20000000u
+
+static void give_back(struct tm_stats_slot *slot) {
+	atomic_store(&slot->state, TM_STATS_FREE);
+	atomic_fetch_add(&given_back, 1);
+	tm_syscall(SYS_futex, (long)&given_back, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
+}
 
 static struct tm_stats_slot *take_slot(void) {
 	for (unsigned i = 0; i < TM_STATS_SLOTS; i++) {
@@ -119,19 +135,19 @@ static int answer_of(struct tm_stats_slot *slot, uint32_t state, struct tidemark
 		s->frees = slot->frees;
 		s->exact = slot->exact != 0;
 	}
-	atomic_store(&slot->state, TM_STATS_FREE);
+	give_back(slot);
 	return state == TM_STATS_ANSWERED ? TIDEMARK_OK : TIDEMARK_NO_SUCH_HEAP;
 }
 
 static int ask_until(const char *heap, struct tidemark_stats *s, uint64_t until) {
-	struct timespec pause = { 0, 200000 };
+	struct timespec pause = { 0, LOOK_NS };
 	struct tm_stats_slot *slot;
-	while (!(slot = take_slot())) { /* more threads ask than there are slots */
+	for (uint32_t seen; seen = atomic_load(&given_back), !(slot = take_slot());) { /* more threads ask than there are slots */
 		if (tm_clock_ns(CLOCK_MONOTONIC) > until || atomic_load(&tm_guest.shm->state) == TM_SHM_CLOSED) return TIDEMARK_NO_ANSWER;
-		tm_syscall(SYS_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
+		tm_syscall(SYS_futex, (long)&given_back, FUTEX_WAIT_PRIVATE, seen, (long)&pause, 0, 0);
 	}
 	if (ask(slot, heap)) return answer_of(slot, wait_for_answer(slot, until), s);
-	atomic_store(&slot->state, TM_STATS_FREE);
+	give_back(slot);
 	return TIDEMARK_NO_ANSWER;
 }
 
@@ -150,7 +166,7 @@ TM_EXPORT int tidemark_api_stats_v1(tidemark_heap heap, struct tidemark_stats *s
 	struct tidemark_stats found = { 0 };
 	struct tm_thread *t = tm_enter();
 	int result;
-	if (!t) return TIDEMARK_NOT_RECORDED;
+	if (!t) return tm_is_in_handler() ? TIDEMARK_NO_ANSWER : TIDEMARK_NOT_RECORDED;
 	tm_leave(t);
 	if (!heap) return TIDEMARK_NO_SUCH_HEAP;
 	if (tm_is_sandboxed() || atomic_load(&tm_guest.shm->state) == TM_SHM_CLOSED) return TIDEMARK_NOT_RECORDED;

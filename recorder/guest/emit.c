@@ -140,10 +140,10 @@ void tm_emit_map(struct tm_thread *t, enum tm_op op, const void *addr, size_t si
 }
 
 /* A record of fixed words behind word and ticks. */
-static void emit_words(struct tm_thread *t, enum tm_op op, uint64_t ticks, const uint64_t *values, unsigned count) {
+static void emit_words(struct tm_thread *t, enum tm_op op, unsigned flags, uint64_t ticks, const uint64_t *values, unsigned count) {
 	uint64_t *r;
 	if (!tm_reserve(t, count + 2, 0, &r)) return;
-	r[0] = tm_ring_word(op, TM_RING_NO_STACK, count + 2, 0, TM_RING_USABLE_UNKNOWN);
+	r[0] = tm_ring_word(op, TM_RING_NO_STACK | flags, count + 2, 0, TM_RING_USABLE_UNKNOWN);
 	r[1] = ticks;
 	for (unsigned i = 0; i < count; i++) r[2 + i] = values[i];
 	tm_publish_begun(t, r + count + 2);
@@ -151,7 +151,7 @@ static void emit_words(struct tm_thread *t, enum tm_op op, uint64_t ticks, const
 
 void tm_emit_free(struct tm_thread *t, enum tm_op op, const void *addr, uint64_t begin) {
 	uint64_t value = (uintptr_t)addr;
-	emit_words(t, op, begin, &value, 1);
+	emit_words(t, op, 0, begin, &value, 1);
 }
 
 void tm_emit_realloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *old, uint64_t begin, const void *frame) {
@@ -176,7 +176,7 @@ void tm_emit_realloc(struct tm_thread *t, enum tm_op op, const void *addr, size_
 void tm_emit_unmap(struct tm_thread *t, enum tm_op op, const void *old, size_t old_size, uint64_t begin) {
 	uint64_t ticks = tm_in_order(t, tm_now());
 	uint64_t values[3] = { begin < ticks ? begin : ticks, (uintptr_t)old, old_size };
-	emit_words(t, op, ticks, values, 3);
+	emit_words(t, op, 0, ticks, values, 3);
 }
 
 void tm_emit_remap(struct tm_thread *t, const void *addr, size_t size, const void *old, size_t old_size, uint64_t begin, const void *frame) {
@@ -263,9 +263,12 @@ void tm_emit_note(struct tm_thread *t, const char *kind, const char *text) {
 /* --- what signal handlers did meanwhile --- */
 
 static void emit_one_nested(struct tm_thread *t, const struct tm_nested *n) {
-	uint64_t ticks = tm_in_order(t, n->ticks);
-	uint64_t values[2] = { n->addr, n->size };
-	emit_words(t, n->op, ticks, values, TM_OP_CLASS(n->op) == TM_CLASS_FREE ? 1 : 2);
+	bool is_free = TM_OP_CLASS(n->op) == TM_CLASS_FREE;
+	unsigned count = is_free ? 1 : 2;
+	uint64_t values[3] = { n->addr, n->size, 0 };
+	values[count] = n->heap;
+	if (n->heap && !tm_heap_tell_for(t, n->heap, 1, is_free ? 0 : n->size)) return;
+	emit_words(t, n->op, n->heap ? TM_RING_HEAP : 0, tm_in_order(t, n->ticks), values, n->heap ? count + 1 : count);
 }
 
 /* A handler may add one until the count is taken back, or come here itself; one that was left by a jump may have taken room and written nothing there. */

@@ -3,9 +3,15 @@
 #define TIDEMARK_GUEST_EMIT_H
 
 #include "guest.h"
+#include "heaps.h"
 
 /* A call that came while its thread was inside a hook, already done (a free: about to be done). Keeps it for the hook's end. */
-void tm_nested_add(enum tm_op op, const void *addr, size_t size);
+void tm_nested_add(enum tm_op op, uint32_t heap, const void *addr, size_t size);
+/* The same of a pool: where there is nothing to be kept (tm_hook_enter() said no for another reason) it does nothing. */
+static inline void tm_nested_add_of_pool(enum tm_op op, const char *pool, const void *block, size_t size) {
+	uint32_t heap = block && tm_is_in_handler() ? tm_heap_of_handle(pool) : 0;
+	if (heap) tm_nested_add(op, heap, block, size);
+}
 /* Writes what tm_nested_add() kept. */
 void tm_emit_nested(struct tm_thread *t);
 

@@ -67,6 +67,7 @@
 struct tm_nested {
 	uint64_t ticks; /* 0: nothing has been written here */
 	uint64_t addr, size;
+	uint32_t heap; /* 0: the op says which */
 	uint8_t op;
 };
 
@@ -242,6 +243,9 @@ struct tm_thread *tm_hook_enter(void);
 void tm_hook_leave(struct tm_thread *t);
 /* The same for a record that is no event of the program's memory: nothing is lost where there is no ring for it. */
 struct tm_thread *tm_hook_enter_to_say(void);
+/* The calling thread is in a signal handler that came while it was inside of a hook. */
+bool tm_is_in_handler(void);
+void tm_lost_in_handler(void); /* where it is: what it tells, no allocation or free, cannot be written and is counted */
 /* The calling thread or process ends: a hook that a signal handler has interrupted is not returned to, and what it was at is forgotten. */
 void tm_hook_leave_behind(void);
 /* In a fork's child, which a signal handler may have made in the middle of a hook: that goes on when the handler returns, and records nothing. */

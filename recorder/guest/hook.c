@@ -431,15 +431,24 @@ TM_HOT void tm_hook_leave(struct tm_thread *t) {
 }
 
 /* With --sample a handler's allocations are none of the samples, but the end of a block that is one must be said. */
-static bool is_left_out(const struct tm_thread *t, enum tm_op op, const void *addr) {
+static bool is_left_out(const struct tm_thread *t, enum tm_op op, uint32_t heap, const void *addr) {
 	if (t && t->stopped && TM_OP_CLASS(op) != TM_CLASS_FREE) return true;
-	if (!tm_guest.shm->sample_bytes) return false;
+	if (!tm_guest.shm->sample_bytes || heap) return false;
 	return TM_OP_CLASS(op) != TM_CLASS_FREE || !tm_sample_forget(addr);
 }
 
-void tm_nested_add(enum tm_op op, const void *addr, size_t size) {
+bool tm_is_in_handler(void) {
+	const struct tm_thread *t = tm_tls.thread;
+	return tm_tls.inside && !tm_tls.ours && (!t || atomic_load(tm_guest.epoch) == t->epoch);
+}
+
+TM_COLD void tm_lost_in_handler(void) {
+	if (tm_is_in_handler() && tm_tls.thread) atomic_fetch_add(&tm_tls.thread->ring->lost_records, 1);
+}
+
+void tm_nested_add(enum tm_op op, uint32_t heap, const void *addr, size_t size) {
 	struct tm_thread *t = tm_tls.thread;
-	if (!tm_tls.inside || tm_tls.ours || is_left_out(t, op, addr)) return;
+	if (!tm_tls.inside || tm_tls.ours || is_left_out(t, op, heap, addr)) return;
 	if (!t) { /* the hook is the thread's first, and its ring is not there yet */
 		atomic_fetch_add(&tm_guest.shm->unringed_events, 1);
 		return;
@@ -457,6 +466,7 @@ void tm_nested_add(enum tm_op op, const void *addr, size_t size) {
 	struct tm_nested *n = &t->nested[slot];
 	n->addr = (uint64_t)(uintptr_t)addr;
 	n->size = size;
+	n->heap = heap;
 	n->op = (uint8_t)op;
 	n->ticks = tm_now();
 }

@@ -53,6 +53,14 @@ static inline __attribute__((always_inline)) struct tm_thread *tm_enter(void) {
 	return tm_enter_by(TM_IN_HOOK);
 }
 
+/* The same for what a program or its libraries tell: where a signal handler tells it that came while its thread was inside of a hook, it cannot be written
+ * and is counted as lost. */
+static inline __attribute__((always_inline)) struct tm_thread *tm_enter_to_tell(void) {
+	struct tm_thread *t = tm_enter();
+	if (TM_UNLIKELY(!t)) tm_lost_in_handler();
+	return t;
+}
+
 /* The same for the malloc family. */
 static inline __attribute__((always_inline)) struct tm_thread *tm_enter_malloc(void) {
 	return tm_enter_by(TM_IN_MALLOC);

@@ -135,7 +135,7 @@ static uint64_t key_of(const void *domain, struct id id) {
 /* --- tasks and frames --- */
 
 static void emit(enum tm_op op, uint64_t key, const char *name, size_t n) {
-	struct tm_thread *t = tm_enter();
+	struct tm_thread *t = tm_enter_to_tell();
 	if (!t) return;
 	if (op == TM_OP_MARK) tm_emit_text(t, op, name, n);
 	else tm_emit_scope(t, op, TM_SCOPE_ITT, key, 0, name, n);
@@ -227,7 +227,7 @@ static void marker(const void *domain, struct id id, const void *name, int scope
 }
 
 static void thread_set_name(const char *name) {
-	struct tm_thread *t = name ? tm_enter() : NULL;
+	struct tm_thread *t = name ? tm_enter_to_tell() : NULL;
 	if (!t) return;
 	tm_thread_is_named(t, name, strnlen(name, TM_RING_TEXT_MAX));
 	tm_leave(t);
@@ -242,7 +242,7 @@ static const void *heap_function_create(const char *name, const char *domain) {
 	size_t n = strnlen(of, sizeof heap - 4);
 	memcpy(heap + 4, of, n);
 	uint32_t number = tm_heap_number(heap, n + 4, "itt", TM_HEAP_NUMBER_MALLOC, -1);
-	struct tm_thread *t = number ? NULL : tm_enter();
+	struct tm_thread *t = number ? NULL : tm_enter_to_tell();
 	if (t) {
 		tm_heap_tell(t, number); /* notes why there is none */
 		tm_leave(t);
@@ -250,23 +250,29 @@ static const void *heap_function_create(const char *name, const char *domain) {
 	return tm_heap_name(number);
 }
 
-static struct tm_thread *enter_heap(const void *handle) {
-	return tm_heap_is_handle(handle) ? tm_enter() : NULL;
+static inline __attribute__((always_inline)) void heap_alloc(const void *handle, const void *addr, size_t size, const void *frame) {
+	struct tm_thread *t = tm_heap_is_handle(handle) ? tm_enter() : NULL;
+	if (t) {
+		tm_emit_heap_alloc(t, TM_OP_ITT_ALLOC, tm_heap_of_handle(handle), addr, size, frame);
+		tm_leave(t);
+	} else if (tm_heap_is_handle(handle)) {
+		tm_nested_add_of_pool(TM_OP_ITT_ALLOC, handle, addr, size);
+	}
 }
 
 static void heap_allocate_end(const void *handle, void **addr, size_t size, int initialized) {
-	struct tm_thread *t = addr ? enter_heap(handle) : NULL;
 	(void)initialized;
-	if (!t) return;
-	tm_emit_heap_alloc(t, TM_OP_ITT_ALLOC, tm_heap_of_handle(handle), *addr, size, TM_FRAME);
-	tm_leave(t);
+	if (addr) heap_alloc(handle, *addr, size, TM_FRAME);
 }
 
 static void heap_free_begin(const void *handle, void *addr) {
-	struct tm_thread *t = enter_heap(handle);
-	if (!t) return;
-	tm_emit_heap_free(t, TM_OP_ITT_FREE, tm_heap_of_handle(handle), addr);
-	tm_leave(t);
+	struct tm_thread *t = tm_heap_is_handle(handle) ? tm_enter() : NULL;
+	if (t) {
+		tm_emit_heap_free(t, TM_OP_ITT_FREE, tm_heap_of_handle(handle), addr);
+		tm_leave(t);
+	} else if (tm_heap_is_handle(handle)) {
+		tm_nested_add_of_pool(TM_OP_ITT_FREE, handle, addr, 0);
+	}
 }
 
 /* The old block is still there while the call runs, but its address may be another's when we hear of its end: so it goes now. One that fails is seen
@@ -277,11 +283,8 @@ static void heap_reallocate_begin(const void *handle, void *addr, size_t size, i
 }
 
 static void heap_reallocate_end(const void *handle, void *addr, void **to, size_t size, int initialized) {
-	struct tm_thread *t = to ? enter_heap(handle) : NULL;
 	(void)addr, (void)initialized;
-	if (!t) return;
-	tm_emit_heap_alloc(t, TM_OP_ITT_ALLOC, tm_heap_of_handle(handle), *to, size, TM_FRAME);
-	tm_leave(t);
+	if (to) heap_alloc(handle, *to, size, TM_FRAME);
 }
 
 /* --- the table --- */

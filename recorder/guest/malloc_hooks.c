@@ -66,7 +66,7 @@ INLINE void record_alloc(struct tm_thread *t, enum tm_op op, void *p, size_t siz
 static void nested_add(enum tm_op op, const void *addr, size_t size, const void *caller) {
 	uintptr_t from = (uintptr_t)caller;
 	bool returns_to_us = from - tm_guest.text_low < tm_guest.text_high - tm_guest.text_low;
-	if (!tm_is_allocators(caller) && !returns_to_us) tm_nested_add(op, addr, size);
+	if (!tm_is_allocators(caller) && !returns_to_us) tm_nested_add(op, 0, addr, size);
 }
 
 static const void *caller_of(const void *frame) {

@@ -55,7 +55,7 @@ static void emit(enum tm_op op, const void *domain, uint64_t key, int32_t type, 
 	size_t n;
 	const char *name = tm_nvtx_text(type, text, buffer, &n);
 	uint32_t category = tm_nvtx_category(domain);
-	struct tm_thread *t = tm_enter();
+	struct tm_thread *t = tm_enter_to_tell();
 	if (!t) return;
 	if (op == TM_OP_MARK) tm_emit_text(t, op, name ? name : "", tm_text_cut(name ? name : "", n, TM_RING_TEXT_MAX));
 	else tm_emit_scope(t, op, category, key, op == TM_OP_SCOPE_PUSH ? TM_PUSH_APART : 0, name ? name : "", n);
@@ -71,7 +71,7 @@ static void emit_attributes(enum tm_op op, const void *domain, uint64_t key, con
 
 static void end(const void *domain, uint64_t key) {
 	uint32_t category = tm_nvtx_category(domain);
-	struct tm_thread *t = tm_enter();
+	struct tm_thread *t = tm_enter_to_tell();
 	if (!t) return;
 	tm_emit_scope(t, TM_OP_SCOPE_END, category, key, 0, NULL, 0);
 	tm_leave(t);
@@ -197,7 +197,7 @@ static void name_thread(uint32_t tid, int32_t type, union tm_nvtx_text text) {
 	char buffer[TM_WIDE_MAX];
 	size_t n;
 	const char *name = tm_nvtx_text(type, text, buffer, &n);
-	struct tm_thread *t = name ? tm_enter() : NULL;
+	struct tm_thread *t = name ? tm_enter_to_tell() : NULL;
 	if (!t) return;
 	if (t->ring->tid == tid) tm_thread_is_named(t, name, n);
 	tm_leave(t);

@@ -112,7 +112,7 @@ static void reset(struct tm_thread *t, const void *handle) {
 }
 
 static const void *heap_register(const void *domain, const struct heap_description *d) {
-	struct tm_thread *t = d && d->size >= sizeof *d ? tm_enter() : NULL;
+	struct tm_thread *t = d && d->size >= sizeof *d ? tm_enter_to_tell() : NULL;
 	const struct range *range;
 	const void *handle;
 	uint32_t number;
@@ -131,7 +131,7 @@ static const void *heap_register(const void *domain, const struct heap_descripti
 }
 
 static void heap_reset(const void *domain, const void *handle) {
-	struct tm_thread *t = tm_enter();
+	struct tm_thread *t = tm_enter_to_tell();
 	(void)domain;
 	if (!t) return;
 	reset(t, handle);
@@ -139,7 +139,7 @@ static void heap_reset(const void *domain, const void *handle) {
 }
 
 static void heap_unregister(const void *domain, const void *handle) {
-	struct tm_thread *t = handle ? tm_enter() : NULL;
+	struct tm_thread *t = handle ? tm_enter_to_tell() : NULL;
 	(void)domain;
 	if (!t) return;
 	reset(t, handle);
@@ -158,7 +158,7 @@ TM_COLD static void note_left_out(struct tm_thread *t) {
 }
 
 static void regions_register(const void *domain, const struct register_batch *d) {
-	struct tm_thread *t = d && d->size >= sizeof *d && d->type == TYPE_VIRTUAL_ADDRESS ? tm_enter() : NULL;
+	struct tm_thread *t = d && d->size >= sizeof *d && d->type == TYPE_VIRTUAL_ADDRESS ? tm_enter_to_tell() : NULL;
 	const void *frame = TM_FRAME;
 	uintptr_t low;
 	uint64_t bytes;
@@ -176,7 +176,7 @@ static void regions_register(const void *domain, const struct register_batch *d)
 }
 
 static void regions_resize(const void *domain, const struct resize_batch *d) {
-	struct tm_thread *t = d && d->size >= sizeof *d && d->type == TYPE_VIRTUAL_ADDRESS ? tm_enter() : NULL;
+	struct tm_thread *t = d && d->size >= sizeof *d && d->type == TYPE_VIRTUAL_ADDRESS ? tm_enter_to_tell() : NULL;
 	const void *frame = TM_FRAME;
 	(void)domain;
 	if (!t) return;
@@ -191,7 +191,7 @@ static void regions_resize(const void *domain, const struct resize_batch *d) {
 }
 
 static void regions_unregister(const void *domain, const struct unregister_batch *d) {
-	struct tm_thread *t = d && d->size >= sizeof *d ? tm_enter() : NULL;
+	struct tm_thread *t = d && d->size >= sizeof *d ? tm_enter_to_tell() : NULL;
 	(void)domain;
 	if (!t) return;
 	for (size_t i = 0; d->elements && d->element_size >= sizeof(void *) && i < d->count; i++) {

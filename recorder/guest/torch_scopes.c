@@ -79,7 +79,7 @@ static inline __attribute__((always_inline)) void record_open(struct tm_thread *
 }
 
 static inline __attribute__((always_inline)) void *open_scope(void **context, const void *function, enum tm_scope_category category) {
-	struct tm_thread *t = tm_enter();
+	struct tm_thread *t = tm_enter_to_tell();
 
 	*context = NULL;
 	if (!t) return context;
@@ -91,7 +91,7 @@ static inline __attribute__((always_inline)) void *open_scope(void **context, co
 static inline __attribute__((always_inline)) void close_scope(const void *function, enum tm_scope_category category) {
 	struct tm_thread *t;
 
-	if (tm_record_scope_quickly(TM_OP_SCOPE_END, category, (uintptr_t)function, 0, NULL) || !(t = tm_enter())) return;
+	if (tm_record_scope_quickly(TM_OP_SCOPE_END, category, (uintptr_t)function, 0, NULL) || !(t = tm_enter_to_tell())) return;
 	tm_record_scope(t, TM_OP_SCOPE_END, category, (uintptr_t)function, 0, NULL, 0);
 	tm_leave(t);
 }

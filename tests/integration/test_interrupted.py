@@ -87,4 +87,49 @@ def handler_with_a_vfork_child(t):
     t.equal(blocks(db, 777, 4242, 4300, 5000), {777: 1, 4242: 5, 4300: 1, 5000: 100}, "blocks")
 
 
+TELLS = """#include "tidemark.h"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+static char space[8];
+static tidemark_heap pool;
+static int made, answer;
+static void handle(int number) {
+	for (int i = 1; i < 4; i++) tidemark_heap_alloc(pool, space + i, 100 * i);
+	tidemark_heap_free(pool, space + 1);
+	tidemark_heap_free(pool, space);
+	made = tidemark_heap_create("another", NULL) != NULL;
+	tidemark_reset_peak("pool");
+	tidemark_mark("told");
+	struct tidemark_stats s;
+	answer = tidemark_stats("pool", &s);
+}
+int main(void) {
+	pool = tidemark_heap_create("pool", NULL);
+	tidemark_heap_alloc(pool, space, 50);
+	signal(SIGUSR1, handle);
+	void *volatile block = malloc(777);
+	struct tidemark_stats s;
+	int later = tidemark_stats("pool", &s);
+	printf("%d %d %d %d %d\\n", made, answer, later, (int)s.live_bytes, s.exact);
+}
+"""
+
+
+@test
+def handler_that_tells(t):
+    """Of a pool's blocks in the middle of a malloc: they are kept, as the heap's are. What cannot be said there (a new pool, a peak, a mark) is counted, and a
+    question has no answer."""
+    with open(t.path("tells.c"), "w", encoding="ascii") as file:
+        file.write(TELLS)
+    library = t.program("raising_malloc.c", "-shared", "-fPIC", "-fno-builtin", name="libraising_malloc.so")
+    for options in ((), ("--sample=1M",)):
+        recording = t.record(["env", f"LD_PRELOAD={library}", t.program(t.path("tells.c"))], *options)
+        t.equal(recording.text, "0 -3 0 500 1\n", "what the program hears")
+        db = t.imported(recording)
+        t.equal(db.rows("select a.size_bytes, a.free_ns is null, a.weight from allocation a join heap h on h.id = a.heap_id where h.name = 'pool' order by 1"),
+                [(50, 0, 1), (100, 0, 1), (200, 1, 1), (300, 1, 1)], "blocks of the pool, and whether they live")
+        t.equal(db.rows("select kind, count from loss"), [("records", 3)], "losses")
+
+
 main()

@@ -314,6 +314,22 @@ def stats(t):
 
 
 @test
+def stats_of_many_threads(t):
+    """400 threads ask at once, of which 16 are answered at a time: those that wait leave the processors to the recorder."""
+    source = t.path("crowd.c")
+    with open(source, "w", encoding="ascii") as file:
+        file.write('#include "tidemark.h"\n#include <pthread.h>\n#include <stdio.h>\n#include <stdlib.h>\n'
+                   'static pthread_barrier_t all; static _Atomic int answered;\n'
+                   'static void *ask(void *a) { struct tidemark_stats s; free(malloc(3)); pthread_barrier_wait(&all); answered += !tidemark_stats("malloc", &s); return a; }\n'
+                   'int main(void) { pthread_t threads[400]; pthread_barrier_init(&all, NULL, 400);\n'
+                   'for (int i = 0; i < 400; i++) if (pthread_create(&threads[i], NULL, ask, NULL)) return 9;\n'
+                   'for (int i = 0; i < 400; i++) pthread_join(threads[i], NULL);\n'
+                   'printf("%d\\n", answered); return 0; }\n')
+    answered = int(t.record([t.program(source)]).text)
+    t.check(answered > 300, f"{answered} of 400 were answered")
+
+
+@test
 def stats_of_a_recorder_that_is_gone(t):
     """It is killed in the middle: the program goes on, is told so and ends as it would."""
     source = t.path("gone.c")
