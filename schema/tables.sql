@@ -225,7 +225,8 @@ CREATE TABLE mark (
 -- What the recorder measured from outside, at its interval and soon after each mark, while the process ran on: ts_ns is when it was read. Marks that
 -- follow one another at once may share a reading; a process that ended right after its mark may have none for it.
 -- tool_rss: what is resident in the process of the recorder's shared buffers and of its library's file (not the library's private
--- tables, a few hundred KiB), as of the last look at the process' mappings; with process_id NULL the recorder's own process. vms is without these.
+-- tables, a few hundred KiB), as of the last look at the process' mappings, with what it has written to new pages of the buffers since; with process_id
+-- NULL the recorder's own process. vms is without these.
 CREATE TABLE sample (
 	trace_id   INTEGER NOT NULL, -- trace.id
 	process_id INTEGER,          -- process.id; NULL: the machine or the cgroup that the trace was recorded in

@@ -203,7 +203,7 @@ static void note_world(struct tm_collector *c, struct tm_process *p) {
 static void tell_sampler(struct tm_collector *c, struct tm_process *p) {
 	if (!p->number || p->sampled || p->dead || p->gone || !p->system_pid) return;
 	p->sampled = true;
-	tm_sampler_add(&c->sampler, p->system_pid, p->id);
+	tm_sampler_add(&c->sampler, p->system_pid, p->id, p->number);
 }
 
 static struct tm_process *as_it_became(struct tm_collector *c, struct tm_process *p);

@@ -459,7 +459,7 @@ static int start_threads(struct tm_collector *c, uint32_t root_pid) {
 	c->dumps.names = c->options.embed_names;
 	c->dumps.quiet = !may_talk(c);
 	c->dumps.shm = c->session.shm;
-	tm_sampler_start(&c->sampler, &c->timebase, c->options.interval_ms, tm_session_mapped_name(&c->session), root_pid);
+	tm_sampler_start(&c->sampler, &c->timebase, c->options.interval_ms, &c->session, root_pid);
 	tm_stack_tree_init(&c->stacks);
 	c->while_waiting = while_waiting;
 	return tm_drain_start(c) == 0 ? 0 : fail(c, "cannot start: out of memory");

@@ -131,7 +131,7 @@ static void add_line(const struct tm_sampler *s, const char *line, enum tm_mappi
 	if (!strncmp(line, "Pss:", 4)) own->pss_bytes += strtoull(line + 4, NULL, 10) * 1024;
 }
 
-static void add_own_memory(struct tm_sampler *s, int fd, struct tm_own_memory *own) {
+static void add_own_memory(struct tm_sampler *s, const struct tm_sampled_process *p, int fd, struct tm_own_memory *own) {
 	enum tm_mapping_kind kind = TM_MAPPING_ANONYMOUS;
 	struct before before = { 0, false };
 	size_t rest = 0;
@@ -141,6 +141,8 @@ static void add_own_memory(struct tm_sampler *s, int fd, struct tm_own_memory *o
 		while ((next = memchr(line, '\n', (size_t)(end - line)))) {
 			*next = 0;
 			add_line(s, line, &kind, &before, own);
+			/* The kernel looks at each mapping when its turn comes, and ours lie close to each other. */
+			if (own->mapped_bytes && !own->written_bytes) own->written_bytes = tm_session_written_bytes(s->session, p->number);
 			line = next + 1;
 		}
 		rest = (size_t)(end - line);
@@ -158,7 +160,7 @@ static void look_for_own_memory(struct tm_sampler *s, struct tm_sampled_process 
 	int fd = open(name, O_RDONLY | O_CLOEXEC);
 	if (fd < 0) return;
 	struct tm_own_memory own = { .known = false };
-	add_own_memory(s, fd, &own);
+	add_own_memory(s, p, fd, &own);
 	own.known = own.fresh = own.mapped_bytes != 0; /* else it is gone */
 	close(fd);
 	if (own.known) p->own = own;
@@ -194,12 +196,20 @@ static void read_pss(const struct tm_sampled_process *p, struct tm_reading *r) {
 	if (tm_kernel_file(name, text, sizeof text)) take_kilobytes(r, TM_READING_PSS, text, "\nPss:");
 }
 
+/* What its rings have grown by since its mappings were looked at, in a process that has grown. */
+static uint64_t written_since(const struct tm_sampler *s, const struct tm_sampled_process *p, uint64_t rss_bytes) {
+	if (p->own.fresh || rss_bytes == p->rss_bytes) return 0;
+	uint64_t now = tm_session_written_bytes(s->session, p->number);
+	return now > p->own.written_bytes ? now - p->own.written_bytes : 0;
+}
+
 static void tell_own_memory(struct tm_sampler *s, struct tm_sampled_process *p, struct tm_reading *r) {
 	look_for_own_memory(s, p, r);
 	if (s->pss_wanted && !p->own.fresh) read_pss(p, r);
 	if (!p->own.known || !(r->known & 1u << TM_READING_RSS)) return;
 	uint64_t *rss = &r->values[TM_READING_RSS], *vms = &r->values[TM_READING_VMS];
-	r->values[TM_READING_TOOL_RSS] = p->own.resident_bytes < *rss ? p->own.resident_bytes : *rss;
+	uint64_t ours = p->own.resident_bytes + written_since(s, p, *rss);
+	r->values[TM_READING_TOOL_RSS] = ours < *rss ? ours : *rss;
 	r->known |= 1u << TM_READING_TOOL_RSS;
 	if (*vms > p->own.mapped_bytes) *vms -= p->own.mapped_bytes;
 	if (!p->own.fresh) return;
@@ -358,13 +368,15 @@ static void *run(void *argument) {
 	return NULL;
 }
 
-void tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, uint64_t interval_ms, const char *session_file, uint32_t pid) {
+void tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, uint64_t interval_ms, const struct tm_session *session,
+		      uint32_t pid) {
 	pthread_condattr_t attributes;
 	memset(s, 0, sizeof *s);
 	s->timebase = timebase;
 	s->interval_ns = interval_ms * 1000000u;
 	s->start_ns = tm_monotonic_ns();
-	s->session_file = session_file;
+	s->session = session;
+	s->session_file = tm_session_mapped_name(session);
 	s->lines = tm_memory_new(LINES_BYTES, 1);
 	s->cgroup = -1;
 	s->statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
@@ -383,11 +395,11 @@ static bool make_thread(struct tm_sampler *s) {
 	return s->running;
 }
 
-void tm_sampler_add(struct tm_sampler *s, uint32_t pid, uint32_t id) {
+void tm_sampler_add(struct tm_sampler *s, uint32_t pid, uint32_t id, uint32_t number) {
 	if (!make_thread(s)) return;
 	pthread_mutex_lock(&s->lock);
 	s->processes = tm_memory_grow(s->processes, &s->capacity, s->count + 1, sizeof s->processes[0]);
-	s->processes[s->count++] = (struct tm_sampled_process){ .pid = pid, .id = id, .wanted = s->interval_ns != 0 };
+	s->processes[s->count++] = (struct tm_sampled_process){ .pid = pid, .id = id, .number = number, .wanted = s->interval_ns != 0 };
 	s->asked |= s->interval_ns != 0;
 	pthread_cond_signal(&s->changed);
 	pthread_mutex_unlock(&s->lock);

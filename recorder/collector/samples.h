@@ -3,7 +3,8 @@
  * Flow:     a thread of its own reads /proc every --interval, and at marks whatever that is -> tm_sampler_collect() -> the group
  * Idea:     a reading of a large process can take milliseconds; draining must not wait for it. The look at every mapping, for which the kernel goes over
  *           all pages and which gives PSS and finds what is ours, is left out where there was one a short time ago, where such looks at all processes
- *           take too much of the time (SHARE in samples.c), and mostly where nothing has changed. What is ours stands for the readings between.
+ *           take too much of the time (SHARE in samples.c), and mostly where nothing has changed. What is ours stands for the readings between,
+ *           with what the process has written to its rings since.
  * Ours:     tool_rss of a process is what is resident there of our shared memory and of our library's file; tables of the library
  *           in private memory, a few hundred KiB, are not told apart from the program's. vms is without our mappings. tool_rss
  *           of process 0 is the recorder's own resident memory.
@@ -19,6 +20,7 @@
 #define TIDEMARK_RECORDER_COLLECTOR_SAMPLES_H
 
 #include "group.h"
+#include "session.h"
 #include "thread_names.h"
 
 #include <pthread.h>
@@ -40,11 +42,12 @@ struct tm_own_memory { /* in the address space of a recorded process */
 	bool known;
 	bool fresh; /* resident_kinds and pss_bytes are of this very reading */
 	uint64_t resident_bytes, mapped_bytes, pss_bytes;
+	uint64_t written_bytes; /* tm_session_written_bytes() as it came to ours */
 	uint64_t resident_kinds[TM_MAPPING_KINDS];
 };
 
 struct tm_sampled_process {
-	uint32_t pid, id;
+	uint32_t pid, id, number; /* number: in the session */
 	bool wanted;         /* read it now */
 	uint64_t own_due_ns; /* its mappings are not looked at before */
 	uint64_t same_until_ns; /* nor before this, while these are what they were then */
@@ -62,7 +65,8 @@ struct tm_sampler {
 	const struct tm_timebase *timebase;
 	uint64_t interval_ns;     /* 0: read only when asked */
 	bool pss_wanted;          /* in every reading: a rule is about it. Set before the first process is added */
-	const char *session_file; /* the shared memory's, as the kernel names it */
+	const struct tm_session *session;
+	const char *session_file; /* its shared memory's, as the kernel names it */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -90,8 +94,9 @@ struct tm_sampler {
 };
 
 /* `pid`: whose cgroup is read. `interval_ms` 0: reads only when asked. Where no thread can be made, nothing is sampled. */
-void tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, uint64_t interval_ms, const char *session_file, uint32_t pid);
-void tm_sampler_add(struct tm_sampler *s, uint32_t pid, uint32_t id);
+void tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, uint64_t interval_ms, const struct tm_session *session,
+		      uint32_t pid);
+void tm_sampler_add(struct tm_sampler *s, uint32_t pid, uint32_t id, uint32_t number);
 void tm_sampler_remove(struct tm_sampler *s, uint32_t id);
 /* Reads this process, and the cgroup, soon, whatever the interval. Calls that come before that reading begins share it. */
 void tm_sampler_ask(struct tm_sampler *s, uint32_t id);

@@ -272,6 +272,18 @@ void tm_session_put_away(const struct tm_session *s, uint32_t index, uint64_t fr
 	}
 }
 
+uint64_t tm_session_written_bytes(const struct tm_session *s, uint32_t process) {
+	uint32_t used = atomic_load(&s->shm->rings_used);
+	uint64_t written = 0;
+	for (uint32_t i = 0; i < used && i < s->ring_count; i++) {
+		const struct tm_ring *ring = tm_session_ring(s, i);
+		if (atomic_load(&ring->state) != TM_RING_ACTIVE || ring->process != process) continue;
+		uint64_t head = atomic_load(&ring->head), all = tm_session_ring_bytes(s, i);
+		written += head < all ? round_up(head, TM_SHM_PAGE) : all;
+	}
+	return written;
+}
+
 void tm_session_ring_forget(const struct tm_session *s, uint32_t index) {
 	fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(s->ring_data_offset + tm_ring_bytes_before(s->ring_bytes, index)),
 		  (off_t)tm_ring_bytes_at(s->ring_bytes, index));

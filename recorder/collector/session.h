@@ -38,6 +38,8 @@ uint64_t tm_session_ring_bytes(const struct tm_session *s, uint32_t index);
  * a processor that may be on another socket, where each line takes several times as long (tests/bench/handover_bench.c shows it). Does nothing where the
  * processor cannot. */
 void tm_session_put_away(const struct tm_session *s, uint32_t index, uint64_t from, uint64_t to);
+/* Bytes of the rings that a process has now, as far as it has written to them: of each the first so many. Any thread may ask. */
+uint64_t tm_session_written_bytes(const struct tm_session *s, uint32_t process);
 /* Gives the pages of a ring's data back to the system. */
 void tm_session_ring_forget(const struct tm_session *s, uint32_t index);
 
