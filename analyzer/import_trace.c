@@ -198,9 +198,11 @@ static int prepare_replay(struct import *x) {
 	return TM_IMPORT_DONE;
 }
 
-/* The recorder looks names up last: who ended it before may have them yet. */
+/* The recorder looks names up last: who ended it before may have them yet, unless that was tried. */
 static bool is_nameless(const struct tm_catalog *c) {
 	size_t named = 0, unnamed = 0;
+	for (size_t i = 0; i < c->notes.count; i++)
+		if (tm_is_note(c->notes.items[i].kind, TM_NOTE_LOOKED_UP)) return false;
 	for (size_t i = 0; i < c->frames.count; i++)
 		if (c->frames.items[i].module) *(c->frames.items[i].function_count ? &named : &unnamed) += 1;
 	return unnamed > named;

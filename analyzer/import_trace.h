@@ -22,7 +22,7 @@ struct tm_import_source {
 	/* out: */
 	uint64_t sound_bytes;
 	const char *cut_reason; /* NULL: closed and whole */
-	bool is_nameless;       /* of the most addresses nothing says what they are called */
+	bool is_nameless;       /* of the most addresses nothing says what they are called, and nobody looked them up */
 	uint64_t events;
 	char error[256]; /* why it failed, if the store did not */
 };

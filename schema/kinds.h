@@ -171,6 +171,7 @@ enum tm_frame_kind { TM_FRAME_UNKNOWN = 0, TM_FRAME_NATIVE = 1, TM_FRAME_PYTHON 
 #define TM_NOTE_BYPASSED "bypassed" /* some allocations of the process are not recorded, their frees may be */
 #define TM_NOTE_OTHER_MALLOC "static-allocator" /* the program has a malloc of its own */
 #define TM_NOTE_STILL_RUNNING "still-running"
+#define TM_NOTE_LOOKED_UP "looked-up" /* by `tidemark-record names`, in a trace that is cut: what has no name then has none there */
 #define TM_NOTE_NO_CLOCK "no-clock" /* by the guest: from here on nothing is recorded of this process */
 
 #endif

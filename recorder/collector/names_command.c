@@ -265,6 +265,19 @@ static int take_names(void *context, const void *payload, size_t n) {
 	return pack_and_write(c, TM_CHUNK_NAMES, payload, n);
 }
 
+/* Who imports a cut trace of few names advises to look them up, and is to know that this was done. */
+static int write_looked_up(struct command *c, size_t frame_count, uint64_t named) {
+	struct tm_bytes payload = TM_BYTES_INIT;
+	char text[128];
+	snprintf(text, sizeof text, "of %zu address%s without a name, %" PRIu64 " got one later", frame_count, frame_count == 1 ? "" : "es",
+		 named);
+	struct tm_note note = { .kind = tm_text_of(TM_NOTE_LOOKED_UP), .text = tm_text_of(text) };
+	tm_put_note(&payload, &note);
+	int error = payload.failed ? fail(c, "out of memory") : take_names(c, payload.data, payload.size);
+	tm_bytes_release(&payload);
+	return error;
+}
+
 /* The END chunk with the new number of chunks before it; everything else in it stays, also what a later version added. */
 static int write_end(struct command *c) {
 	struct tm_cursor old = tm_cursor_over(c->input.end.data, c->input.end.size), body;
@@ -338,7 +351,9 @@ static int write_trace(struct command *c) {
 	int error = open_output(c);
 	if (!error) error = copy_chunks(c);
 	if (!error) error = write_names(c, frame_count, &named);
-	if (!error && !named && !c->output) return 0; /* nothing was found, the trace can stay as it is */
+	bool is_news = !c->input.end.size && !c->input.looked_up;
+	if (!error && !named && !is_news && !c->output) return 0; /* nothing was found, the trace can stay as it is */
+	if (!error && is_news) error = write_looked_up(c, frame_count, named);
 	if (!error && c->input.end.size) error = write_end(c);
 	if (error) return error;
 	if (fsync(c->out_fd)) return fail(c, "cannot write '%s': %s", c->temporary, strerror(errno));

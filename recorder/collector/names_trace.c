@@ -111,6 +111,7 @@ static int take_record(struct tm_names_trace *t, uint64_t tag, struct tm_cursor 
 	case TM_RECORD_MODULE_LOAD: load = tm_get_module_load(body); return body->bad ? 0 : take_module(t, &load);
 	case TM_RECORD_FRAME_MODULE: take_frame_module(t, tm_get_frame_module(body)); return 0;
 	case TM_RECORD_NAME: return take_name(t, tm_get_name(body));
+	case TM_RECORD_NOTE: t->looked_up |= tm_is_note(tm_get_note(body).kind, TM_NOTE_LOOKED_UP); return 0;
 	default: return 0;
 	}
 }

@@ -21,6 +21,7 @@ struct tm_names_trace {
 	uint8_t *named; /* a bit for each frame id: it has a function or a line */
 	size_t named_bytes;
 	uint64_t next_string_id, start_unix_ns;
+	bool looked_up; /* a note says that what has no name was looked up already */
 	/* where the sound part ends */
 	off_t size_bytes, sound_bytes;
 	int stop;              /* 0: at the end of the file; else an enum tm_chunk_error, the chunk at sound_bytes is the first bad one */

@@ -20,6 +20,7 @@ import zlib
 
 import tmkread
 from tidemark_test import ROOT, free_port, main, test
+from trace_writer import Trace
 
 PROGRAMS = os.path.join(ROOT, "fixtures/programs")
 BUILDS = [  # compiler, flags
@@ -535,6 +536,27 @@ def cut_and_damaged_traces(t):
         t.check(file.read() == broken, "it is left as it was")
     name_trace(t, trace, "-o", t.path("sound.tmk"))
     t.equal(read_names(t.path("sound.tmk"))[0], whole, "names of the sound part")
+
+
+@test
+def names_that_are_not_to_be_had(t):
+    """Who imports a cut trace without names is told to look them up, until that was done: whatever was found."""
+    nameless, trace = Trace(), t.path("run.tmk")
+    nameless.process(1, 100)
+    nameless.module(1, 1, 0x1000, 0x10000, "/nowhere/at/all.so")
+    for n in range(9):
+        nameless.frame([], module=1, address=0x2000 + n)
+    nameless.save(trace, closed=False, names=False)
+    advice = "it has few names or none: `tidemark names` looks them up"
+    t.check(advice in t.ask("import", trace).errors, "before")
+    t.check("named 0 of 9 addresses" in name_trace(t, trace).errors, "nothing is found")
+    t.check(advice not in t.ask("import", trace, "--force").errors, "after")
+    t.check("of 9 addresses without a name, 0 got one later" in t.ask("info", trace).text, "what was done is told")
+    with open(trace, "rb") as file:
+        once = file.read()
+    name_trace(t, trace, "--again")
+    with open(trace, "rb") as file:
+        t.check(file.read() == once, "a second time nothing is written")
 
 
 @test
