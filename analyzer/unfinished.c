@@ -67,7 +67,7 @@ static void remove_unfinished(int number) {
 }
 
 void tm_unfinished_begin(const char *path) {
-	static const int numbers[] = { SIGHUP, SIGINT, SIGTERM, SIGPIPE };
+	static const int numbers[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU, SIGPIPE };
 	unfinished_file = path;
 	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
 		struct sigaction now;

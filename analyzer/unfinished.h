@@ -12,7 +12,8 @@
  * process is of another machine or container nobody here can tell: it stays. To be freed; NULL: out of memory. */
 char *tm_unfinished_name(const char *path);
 
-/* Ctrl-C, a closed terminal, a reader of ours that went (SIGPIPE) and SIGTERM remove it from now on. A signal that was ignored stays so. */
+/* Ctrl-C, Ctrl-\, a closed terminal, a reader of ours that went (SIGPIPE), a limit of processor time (SIGXCPU) and SIGTERM remove it from now on. A signal
+ * that was ignored stays so. */
 void tm_unfinished_begin(const char *path);
 
 void tm_unfinished_end(void);

@@ -181,7 +181,7 @@ static int hold_target(struct command *c) {
 
 /* What ends us before the file has its name is not to leave it behind. */
 static const char *volatile unfinished_file;
-static const int endings[] = { SIGHUP, SIGINT, SIGTERM };
+static const int endings[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU };
 
 static void remove_unfinished(int number) {
 	if (unfinished_file) unlink(unfinished_file);

@@ -530,15 +530,19 @@ def several_traces_keep_their_checkpoints(t):
 
 @test
 def imports_end_whole_or_not_at_all(t):
-    """Stopped by Ctrl-C or by a disk that is full, an import leaves no file; what stood under the name stays."""
+    """Stopped by a signal or by a disk that is full, an import leaves no file; what stood under the name stays."""
     trace, db = big_trace(t, "a.tmk", 900_000, 20_000, 30_000, 2), t.path("a.db")
     command = [os.path.join(t.build, "bin/tidemark"), "import", trace, "--force", "-o", db]
-    child = t.start(command, stdin=subprocess.DEVNULL)
-    while not any(name.endswith(".tmp") for name in os.listdir(t.dir)) and child.poll() is None:
-        time.sleep(0.001)
-    child.send_signal(signal.SIGINT)
-    t.check(child.wait() in (-signal.SIGINT, 0), f"ended with {child.returncode}")
-    t.equal([name for name in os.listdir(t.dir) if ".db" in name], ["a.db"] if child.returncode == 0 else [], "files after Ctrl-C")
+    databases = lambda: [name for name in os.listdir(t.dir) if ".db" in name]
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU):
+        child = t.start(command, stdin=subprocess.DEVNULL, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
+        while not any(name.endswith(".tmp") for name in os.listdir(t.dir)) and child.poll() is None:
+            time.sleep(0.001)
+        child.send_signal(number)
+        t.check(child.wait() in (-number, 0), f"ended with {child.returncode}")
+        t.equal(databases(), ["a.db"] if child.returncode == 0 else [], f"files after {number.name}")
+        if databases():
+            os.unlink(db)
     t.run(command, status=0)
     before = os.stat(db)
     for limit in (1 << 20, before.st_size // 2, before.st_size - 4096):
@@ -546,7 +550,7 @@ def imports_end_whole_or_not_at_all(t):
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         done = t.run(command, status=1, preexec=small)
         t.check("cannot import" in done.errors or "cannot write" in done.errors, done.errors)
-        t.equal([name for name in os.listdir(t.dir) if ".db" in name], ["a.db"], f"files after a limit of {limit}")
+        t.equal(databases(), ["a.db"], f"files after a limit of {limit}")
         t.equal(os.stat(db).st_mtime_ns, before.st_mtime_ns, "the database that stood there")
 
 

@@ -643,8 +643,8 @@ def interrupted(t):
     def temporary():
         return [f for f in os.listdir(t.dir) if f.endswith(".tmp")]
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        child, source = waiting()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU):
+        child, source = waiting(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
         child.send_signal(number)
         t.equal(child.wait(60), -number, "how it ended")
         t.equal(temporary(), [], f"temporary files after {number.name}")
