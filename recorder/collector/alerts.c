@@ -78,6 +78,21 @@ bool tm_alert_parse(struct tm_alert_rules *rules, const char *text) {
 	return true;
 }
 
+/* A device's memory, and what a cgroup is charged for. What a program asks for may be more than all of it, as it need not touch that; what it has mapped may
+ * be charged to another cgroup, or stand there twice; and swap is apart. */
+static bool is_part_of_whole(const struct tm_alert_rule *rule) {
+	return rule->quantity == TM_ALERT_DEVICE || (rule->quantity == TM_ALERT_READING && rule->reading == TM_READING_CGROUP);
+}
+
+const char *tm_alert_never(const struct tm_alert_rule *rule) {
+	double back = rule->percent + rule->percent / HYSTERESIS;
+	if (rule->bytes > INT64_MAX) return "nothing is that large";
+	if (rule->falling && rule->strict && !rule->bytes && rule->percent <= 0) return "nothing is less than 0";
+	if (!is_part_of_whole(rule)) return NULL;
+	if (rule->falling) return back > 100 ? "a rule with < begins 5 % above, which is more than 100%" : NULL;
+	return rule->percent > 100 || (rule->percent >= 100 && rule->strict) ? "there is 100% at most" : NULL;
+}
+
 /* --- thresholds --- */
 
 bool tm_threshold_crossed(struct tm_threshold *t, uint64_t value) {

@@ -67,6 +67,9 @@ struct tm_alerts {
 /* Adds a rule. false: it makes no sense, or there are too many. `text` must stay. */
 bool tm_alert_parse(struct tm_alert_rules *rules, const char *text);
 
+/* Why nothing will ever cross a rule that makes sense as it is written; NULL: something may. */
+const char *tm_alert_never(const struct tm_alert_rule *rule);
+
 void tm_alerts_start(struct tm_collector *c);
 /* A process, or a heap of its own that was told, is there from now on. */
 void tm_alerts_process(struct tm_collector *c, const struct tm_process *p);

@@ -139,7 +139,7 @@ static bool take_dumps(struct tm_options *o, const char *v) {
 	uint64_t n;
 	if (!number(v, 10000, &n)) return false;
 	o->dumps = (uint32_t)n;
-	return true;
+	return o->dumps_given = true;
 }
 
 static bool take_alert(struct tm_options *o, const char *v) {
@@ -327,7 +327,7 @@ static int take_one(struct tm_options *options, int argc, char **argv, int i) {
 	return TM_OPTIONS_BAD;
 }
 
-static int check_together(struct tm_options *options) {
+static int check_command(struct tm_options *options) {
 	if (options->attach_pid < 0 && options->session_fd < 0) {
 		if (options->command[0]) return TM_OPTIONS_OK;
 		fprintf(stderr, "tidemark-record: no command to record (see tidemark-record --help)\n");
@@ -343,10 +343,28 @@ static int check_together(struct tm_options *options) {
 	return TM_OPTIONS_OK;
 }
 
+/* What would be taken, and then have no effect. */
+static int check_effect(const struct tm_options *options) {
+	if (options->dumps_given && !options->ring_file) {
+		if (!is_silent(options))
+			tm_tell("--dumps needs --max-size=SIZE,ring: without a ring no dump is made but on request (see tidemark-record --help)");
+		return TM_OPTIONS_BAD;
+	}
+	for (unsigned i = 0; i < options->alerts.count; i++) {
+		const char *why = tm_alert_never(&options->alerts.all[i]);
+		if (!why) continue;
+		if (!is_silent(options))
+			tm_tell("--alert '%s' is never crossed: %s (see tidemark-record --help)", options->alerts.all[i].text, why);
+		return TM_OPTIONS_BAD;
+	}
+	return TM_OPTIONS_OK;
+}
+
 int tm_options_parse(struct tm_options *options, int argc, char **argv) {
 	*options = (struct tm_options){ .attach_pid = -1, .session_fd = -1 };
 	for (size_t i = 0; i < ROW_COUNT; i++)
 		if (rows[i].preset) rows[i].take(options, rows[i].preset);
+	options->dumps_given = false;
 	int i = 1;
 	while (i < argc && argv[i][0] == '-' && argv[i][1]) {
 		if (!strcmp(argv[i], "--")) {
@@ -359,5 +377,6 @@ int tm_options_parse(struct tm_options *options, int argc, char **argv) {
 		i += taken;
 	}
 	options->command = argv + i;
-	return check_together(options);
+	int result = check_command(options);
+	return result == TM_OPTIONS_OK ? check_effect(options) : result;
 }

@@ -65,6 +65,7 @@ struct tm_options {
 	uint64_t max_size_bytes; /* 0: no limit */
 	struct tm_alert_rules alerts;
 	uint32_t dumps; /* made by itself, at most */
+	bool dumps_given;
 	bool ring_file;          /* at the limit the oldest events go */
 	bool embed_names, keep_args;
 	uint64_t linger_ns;

@@ -5,6 +5,7 @@ within 5 % of it, 40 are not: it is crossed twice.
 """
 import json
 import os
+import re
 import signal
 import time
 
@@ -175,6 +176,13 @@ def nonsense(t):
     for rule in ("", "rss", "rss 8GiB", "rss > ", "rss > x", "rss > 8GiBs", "rss => 8", "peak > 8", "live() > 8", "live(malloc > 8", "rss > 0%", "rss > -1", "rss > 5% x"):
         done = t.run([t.recorder, "--alert", rule, "true"], status=125)
         t.check(f"bad value '{rule}' for --alert" in done.errors, f"{rule}: {done.errors}")
+    for rule, why in (("cgroup > 100%", "100% at most"), ("cgroup>=200%", "100% at most"), ("device_used >= 100.5%", "100% at most"), ("cgroup < 96%", "begins 5 % above"),
+                      ("device_used <= 100%", "begins 5 % above"), ("live < 0", "less than 0"), ("live(malloc) < 0B", "less than 0"),
+                      ("live > 16777215TiB", "that large"), ("swap < 10000PiB", "that large")):
+        done = t.run([t.recorder, "--alert", rule, "true"], status=125)
+        t.check(re.fullmatch(f"tidemark-record: --alert '{re.escape(rule)}' is never crossed: .*{why}.*\n", done.errors), f"{rule}: {done.errors}")
+    for rule in ("cgroup >= 100%", "device_used < 95%", "rss > 100%", "swap > 100%", "live > 200%", "live < 200%", "live <= 0", "rss > 1PiB"):
+        t.run([t.recorder, "-o", t.path("taken.tmk"), "--force", "--names=none", "--quiet", "--alert", rule, "true"], status=0)
     many = [f"--alert=rss > {i}GiB" for i in range(17)]
     done = t.run([t.recorder, *many, "true"], status=125)
     t.check("bad value 'rss > 16GiB' for --alert" in done.errors and "16 at most" in done.errors, done.errors)

@@ -953,6 +953,10 @@ def bad_bounds(t):
                                  ("interval", "x", "MS, at most 86400000"), ("dumps", "-1", "N, at most 10000")):
         done = t.run([t.recorder, f"--{option}={value}", "true"], status=125)
         t.check(f"expected {words}" in done.errors, done.errors)
+    for bound in ([], ["--max-size=1MiB"], ["--max-size=1MiB,ring", "--max-size=1MiB,stop"]):
+        done = t.run([t.recorder, "--dumps=4", *bound, "true"], status=125)
+        t.equal(done.errors, "tidemark-record: --dumps needs --max-size=SIZE,ring: without a ring no dump is made but on request (see tidemark-record --help)\n",
+                f"--dumps with {bound}")
 
 
 main()
