@@ -245,7 +245,7 @@ static bool run_dot(const struct tm_database *d, struct tm_options *o, char *lin
 		       ".queries       questions with a name; @NAME runs one\n"
 		       ".format NAME   how rows are shown: table, json or csv\n"
 		       ".quit          leave; so does the end of input\n"
-		       "Anything else is SQL up to a ';'.\n");
+		       "Anything else is SQL up to a ';' or the end of input.\n");
 	}
 	return false;
 }
@@ -311,7 +311,8 @@ static bool take_line(const struct tm_database *d, struct tm_options *o, char *l
 	return false;
 }
 
-/* Reads statements from the terminal until it ends. A failed statement has been reported and is not the end. */
+/* Reads statements from the terminal until it ends. A failed statement has been reported and is not the end. One that has no ';' yet
+ * ends where the terminal does, and what comes of it then is the command's status. */
 static int converse(const struct tm_database *d, const struct tm_options *given) {
 	struct tm_options own = *given, *o = &own;
 	char *text = NULL;
@@ -338,8 +339,9 @@ static int converse(const struct tm_database *d, const struct tm_options *given)
 	}
 	tm_line_editor_stop();
 	fputc('\n', tm_line_editor_talk());
+	int status = text ? run_text(d, o, text) : TM_EXIT_DONE;
 	sqlite3_free(text);
-	return TM_EXIT_DONE;
+	return status;
 }
 
 /* A word that names a file is a file; nothing that is SQL does. */
