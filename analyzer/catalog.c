@@ -550,6 +550,16 @@ struct tm_text tm_catalog_info(const struct tm_catalog *c, const char *key) {
 	return (struct tm_text){ "", 0 };
 }
 
+static struct tm_trace_identity identity_told(struct tm_catalog *c) {
+	take_info_numbers(c);
+	struct tm_trace_identity identity = { .start_unix_ns = c->start_unix_ns };
+	struct tm_text host = tm_catalog_info(c, "host");
+	if (!host.size && c->processes.count) host = c->processes.items[0].host;
+	if (c->processes.count) identity.first_pid = c->processes.items[0].pid;
+	snprintf(identity.host, sizeof identity.host, "%.*s", (int)host.size, host.data);
+	return identity;
+}
+
 struct tm_trace_identity tm_catalog_peek(const char *path) {
 	struct tm_reader r;
 	struct tm_catalog c = { 0 };
@@ -558,14 +568,11 @@ struct tm_trace_identity tm_catalog_peek(const char *path) {
 	struct tm_trace_identity identity = { 0 };
 	char error[256];
 	if (tm_reader_open(&r, path, error, sizeof error) == 0)
-		for (int n = 0; n < CHUNKS_PEEKED && !c.processes.count && tm_reader_next(&r, &h); n++)
-			if (h.kind == TM_CHUNK_META && !take_chunk(&w, &r, &h)) break;
-	take_info_numbers(&c);
-	struct tm_text host = tm_catalog_info(&c, "host");
-	if (!host.size && c.processes.count) host = c.processes.items[0].host;
-	identity.start_unix_ns = c.start_unix_ns;
-	if (c.processes.count) identity.first_pid = c.processes.items[0].pid;
-	snprintf(identity.host, sizeof identity.host, "%.*s", (int)host.size, host.data);
+		for (int n = 0; n < CHUNKS_PEEKED && !c.processes.count && tm_reader_next(&r, &h); n++) {
+			if (h.kind != TM_CHUNK_META) continue;
+			if (!take_chunk(&w, &r, &h)) break; /* an import takes nothing of a damaged one */
+			identity = identity_told(&c);
+		}
 	tm_reader_release(&r);
 	tm_catalog_release(&c);
 	return identity;

@@ -206,14 +206,15 @@ static bool is_copy(const struct tm_import_source *x, const struct tm_import_sou
 	return a->start_unix_ns && a->start_unix_ns == b->start_unix_ns && a->first_pid == b->first_pid && strcmp(a->host, b->host) == 0;
 }
 
-/* The path of the trace in the database that is a copy of this one, to be freed with sqlite3_free(); NULL: there is none. */
+/* The path of the trace in the database that is a copy of this one, to be freed with sqlite3_free(); NULL: there is none. What a damaged one did not tell of
+ * the host and the first process may be the same. */
 static char *path_in(sqlite3 *database, const struct tm_import_source *s) {
 	const struct tm_trace_identity *identity = &s->identity;
 	sqlite3_stmt *statement = NULL;
 	char *path = NULL;
 	if (sqlite3_prepare_v2(database,
-			       "SELECT path FROM trace AS t WHERE CASE WHEN ?4 IS NULL THEN start_unix_ns = ?1 AND coalesce(host, '') = ?2"
-			       " AND coalesce((SELECT pid FROM process WHERE trace_id = t.id ORDER BY id LIMIT 1), 0) = ?3"
+			       "SELECT path FROM trace AS t WHERE CASE WHEN ?4 IS NULL THEN start_unix_ns = ?1 AND coalesce(host, ?2) = ?2"
+			       " AND coalesce((SELECT pid FROM process WHERE trace_id = t.id ORDER BY id LIMIT 1), ?3) = ?3"
 			       " ELSE EXISTS (SELECT 1 FROM trace_info AS i WHERE i.trace_id = t.id AND i.key = '" TM_FOREIGN_CONTENT
 			       "' AND i.value = ?4) END",
 			       -1, &statement, NULL) == SQLITE_OK) {

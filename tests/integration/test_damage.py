@@ -9,6 +9,7 @@ import random
 
 import tmkread
 from tidemark_test import ROOT, Database, main, test
+from trace_writer import STACKS, Trace
 
 TINY = os.path.join(ROOT, "fixtures/golden/v1-tiny.tmk")
 
@@ -186,6 +187,29 @@ def dumps_of_the_flight_recorder(t):
         damaged = list(chunks)
         damaged[which] = (chunks[which][0], changed(chance, chunks[which][1]))
         import_changed(t, joined(data, damaged), f"seed {seed}, round {i}, chunk {which}")
+
+
+@test
+def imported_once(t):
+    """The database that was made beside a damaged trace is known again, however little of the trace tells which recording it is."""
+    traces = {os.path.basename(path): read(path) for path in glob.glob(os.path.join(ROOT, "fixtures/damaged/*.tmk"))}
+    for place in range(3):  # before, in and behind the process' chunk; nothing of the stacks before it is read
+        trace = Trace()
+        for chunk in range(3):
+            if chunk == place:
+                trace.chunks.append((STACKS, b"\xff" * 5))
+            elif chunk == 1:
+                trace.process(1, 100)
+        traces[f"stacks{place}.tmk"] = trace.bytes()
+    known = 0
+    for name, data in traces.items():
+        with open(t.path(name), "wb") as file:
+            file.write(data)
+        if t.ask("summary", t.path(name), status=None).status == 0:
+            known += 1
+            said = t.ask("summary", t.path(name)).errors.splitlines()[0]
+            t.equal(said, f"tidemark: using '{t.path(name)[:-4]}.db', imported from '{t.path(name)}' before", name)
+    t.check(known > 20, f"{known} traces that have something to import")
 
 
 @test
