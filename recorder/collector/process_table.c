@@ -243,9 +243,20 @@ static void ask_for_dump(struct tm_collector *c, const struct tm_process *p, int
 	tm_dumps_ask(c, why, true);
 }
 
+/* Of one that could have been recorded that is said with its end, which may be why; its parent may tell of that later than it is seen to be dead. */
+static void tell_unrecorded(struct tm_collector *c, struct tm_process *p, enum tm_exec_class class) {
+	p->flags |= TM_PROCESS_UNRECORDED;
+	p->unsaid = class == TM_EXEC_NATIVE;
+	if (!p->unsaid) tm_process_note_unrecorded(c, p, class, TM_STATUS_UNKNOWN);
+}
+
 static void write_end_of_status(struct tm_collector *c, struct tm_process *p, int status) {
-	if (WIFSIGNALED(status)) ask_for_dump(c, p, WTERMSIG(status));
-	if (WIFSIGNALED(status)) write_end(c, p, TM_END_SIGNAL, (uint64_t)WTERMSIG(status));
+	bool is_known = status != TM_STATUS_UNKNOWN;
+	if (p->unsaid) tm_process_note_unrecorded(c, p, TM_EXEC_NATIVE, status);
+	p->unsaid = false;
+	if (is_known && WIFSIGNALED(status)) ask_for_dump(c, p, WTERMSIG(status));
+	if (!is_known) write_end(c, p, TM_END_UNKNOWN, 0);
+	else if (WIFSIGNALED(status)) write_end(c, p, TM_END_SIGNAL, (uint64_t)WTERMSIG(status));
 	else write_end(c, p, TM_END_EXIT, (uint64_t)WEXITSTATUS(status));
 }
 
@@ -294,21 +305,15 @@ static struct tm_process *replace(struct tm_collector *c, struct tm_process *p, 
 	return image;
 }
 
-/* The announced exec happened, and the new image does not record itself; status as for tm_process_note_unrecorded(). Returns the image's process. */
-static struct tm_process *settle_exec(struct tm_collector *c, struct tm_process *p, int status) {
+/* The announced exec happened, and the new image does not record itself. Returns the image's process. */
+static struct tm_process *settle_exec(struct tm_collector *c, struct tm_process *p) {
 	struct tm_pending_exec exec = take_exec(p);
 	struct tm_process *image = p->number ? replace(c, p, exec.ticks) : p;
-	image->flags = TM_PROCESS_EXECED | TM_PROCESS_UNRECORDED;
+	image->flags = TM_PROCESS_EXECED;
 	free(image->exe);
 	image->exe = exec.path;
-	tm_process_note_unrecorded(c, image, exec.class, status);
+	tell_unrecorded(c, image, exec.class);
 	return image;
-}
-
-/* The command, which will never attach. */
-static void root_is_unrecorded(struct tm_collector *c, struct tm_process *p, int status) {
-	p->flags |= TM_PROCESS_UNRECORDED;
-	tm_process_note_unrecorded(c, p, p->root_class, status);
 }
 
 static struct tm_process *child_for(struct tm_collector *c, struct tm_process *parent, uint32_t pid, uint64_t ticks, uint32_t flags) {
@@ -367,7 +372,7 @@ static enum answer runs_file(const struct tm_process *p, const char *path) {
  * Returns who the process is by now. */
 static struct tm_process *as_it_became(struct tm_collector *c, struct tm_process *p) {
 	if (!p || p->dead || newest(c, p->pid) != p) return p;
-	if (is_silent_root(p)) root_is_unrecorded(c, p, TM_STATUS_UNKNOWN);
+	if (is_silent_root(p)) tell_unrecorded(c, p, p->root_class);
 	struct tm_life_event *e = told_exec(c, p);
 	if (e && e->kind == TM_LIFE_EXEC_FAILED) return p;
 	if (!e && !p->exec.announced) return p;
@@ -379,7 +384,7 @@ static struct tm_process *as_it_became(struct tm_collector *c, struct tm_process
 		p->exec = exec_of(e);
 		e->kind = TM_LIFE_DONE;
 	}
-	return settle_exec(c, p, TM_STATUS_UNKNOWN);
+	return settle_exec(c, p);
 }
 
 /* --- what lay between two images that told of themselves --- */
@@ -559,7 +564,7 @@ struct tm_process *tm_process_attached(struct tm_collector *c, uint32_t number, 
 	struct tm_process *known = newest(c, pid), *p = tm_process_of_ring(c, number, pid);
 	if (p) return p;
 	if (runs(known) && is_silent_root(known) && !parent_number && runs_file(known, known->exe) != YES)
-		root_is_unrecorded(c, known, TM_STATUS_UNKNOWN); /* else it is a loader that was run by hand */
+		tell_unrecorded(c, known, known->root_class); /* else it is a loader that was run by hand */
 	if (runs(known) && !known->number && !(known->flags & TM_PROCESS_UNRECORDED)) p = attach_known(c, known, parent_number, ticks);
 	else if (runs(known) && !parent_number)
 		p = become(c, known, ticks); /* its death is not settled, so its pid cannot be another's yet */
@@ -625,22 +630,21 @@ static void forked(struct tm_collector *c, const struct tm_life_event *e) {
 
 static void mark_dead(struct tm_collector *c, struct tm_process *p, uint64_t ticks) {
 	if (p->dead) return;
-	if (p->exec.announced) p = settle_exec(c, p, TM_STATUS_UNKNOWN);
+	if (p->exec.announced) p = settle_exec(c, p);
 	p->gone = p->dead = true;
 	p->dead_ns = tm_monotonic_ns();
 	p->end_ticks = ticks;
 	if (p->sampled) tm_sampler_remove(&c->sampler, p->id);
 	if (p->pidfd >= 0) close(p->pidfd);
 	p->pidfd = -1;
-	if (p->is_root && !p->number && !(p->flags & TM_PROCESS_UNRECORDED))
-		root_is_unrecorded(c, p, p->waited ? p->wait_status : TM_STATUS_UNKNOWN);
+	if (p->is_root && !p->number && !(p->flags & TM_PROCESS_UNRECORDED)) tell_unrecorded(c, p, p->root_class);
 }
 
 /* The kernel said that it died. If it had exec'd meanwhile, it is its last image that did. */
 static void died(struct tm_collector *c, const struct tm_life_event *e) {
 	struct tm_process *p = e->process->dead ? newest(c, e->pid) : e->process;
 	if (!runs(p)) return;
-	if (p->exec.announced) p = settle_exec(c, p, e->status);
+	if (p->exec.announced) p = settle_exec(c, p);
 	if (e->status >= 0) {
 		p->exited = true;
 		p->exit_status = e->status;
@@ -670,7 +674,7 @@ static void waited(struct tm_collector *c, const struct tm_life_event *e) {
 		child = new_process(c, e->pid, e->process, e->ticks);
 		child->flags = TM_PROCESS_FORKED;
 	}
-	if (child->exec.announced && !child->dead) child = settle_exec(c, child, e->status);
+	if (child->exec.announced && !child->dead) child = settle_exec(c, child);
 	child->waited = true;
 	child->wait_status = e->status;
 	mark_dead(c, child, e->ticks);
@@ -679,7 +683,7 @@ static void waited(struct tm_collector *c, const struct tm_life_event *e) {
 static void root_ended(struct tm_collector *c, const struct tm_life_event *e) {
 	struct tm_process *p = newest(c, e->pid);
 	if (!p) return;
-	if (p->exec.announced && !p->dead) p = settle_exec(c, p, e->status);
+	if (p->exec.announced && !p->dead) p = settle_exec(c, p);
 	p->waited = true;
 	p->wait_status = e->status;
 	mark_dead(c, p, e->ticks);
@@ -752,7 +756,7 @@ static bool end_if_due(struct tm_collector *c, struct tm_process *p, bool closin
 	bool parent_may_tell = runs(p->parent) && !closing;
 	if (p->waited) write_end_of_status(c, p, p->wait_status);
 	else if (p->exited && !patient) write_end_of_status(c, p, p->exit_status);
-	else if (!patient && !parent_may_tell) write_end(c, p, TM_END_UNKNOWN, 0);
+	else if (!patient && !parent_may_tell) write_end_of_status(c, p, TM_STATUS_UNKNOWN);
 	return p->end_written;
 }
 
@@ -802,7 +806,7 @@ void tm_processes_check(struct tm_collector *c, bool all) {
 	for (size_t i = 0; i < t->open_count; i++) {
 		struct tm_process *p = t->open[i];
 		bool settled = p->exec.announced && p->exec.class != TM_EXEC_NATIVE && now - p->exec.seen_ns > EXEC_SETTLES_NS;
-		if (settled && !p->dead) settle_exec(c, p, TM_STATUS_UNKNOWN);
+		if (settled && !p->dead) settle_exec(c, p);
 		if (p->before.announced && (p->attach_ticks < c->watermark_ticks || p->dead)) settle_before(c, p);
 	}
 	size_t kept = 0;
@@ -830,7 +834,7 @@ bool tm_processes_any_alive(const struct tm_collector *c) {
 
 static void finish_running(struct tm_collector *c, struct tm_process *p) {
 	char text[256];
-	if (p->exec.announced) p = settle_exec(c, p, TM_STATUS_UNKNOWN);
+	if (p->exec.announced) p = settle_exec(c, p);
 	tm_process_need_row(c, p);
 	snprintf(text, sizeof text, "process %u still runs%s; it is not recorded from here on", p->pid,
 		 p->system_pid ? "" : ", or ended unseen in a pid namespace of its own");

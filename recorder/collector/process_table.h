@@ -52,6 +52,7 @@ struct tm_process {
 	bool fork_seen, exec_seen;            /* its parent's FORK or SPAWN was read; and what it execs */
 	bool gone;                            /* the kernel says so; what it and others recorded before may not be read yet */
 	bool dead, end_written, exit_written; /* dead: and everything older has been read */
+	bool unsaid;                          /* that it is not recorded: how it ended may be why */
 	bool waited, exited;                  /* status known from a wait call; from its own exit or from /proc */
 	int wait_status, exit_status;
 	int pidfd; /* -1: none */

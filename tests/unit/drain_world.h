@@ -121,7 +121,7 @@ struct trace {
 	size_t count, capacity;
 	uint64_t processes, thread_count, heaps, pools, strings, modules, frames, nodes, losses, lost, ends;
 	uint64_t thread_end[64];
-	char last_loss[32];
+	char last_loss[32], unrecorded[256];
 	struct tm_node nodes_by_id[64];
 	struct tm_frame frames_by_id[64];
 	struct tm_process_start process[64];
@@ -182,6 +182,11 @@ static inline void read_record(struct trace *t, uint64_t tag, struct tm_cursor *
 		t->losses++;
 		t->lost += l.count;
 		snprintf(t->last_loss, sizeof t->last_loss, "%.*s", (int)l.kind.size, l.kind.data);
+	}
+	if (tag == TM_RECORD_NOTE) {
+		struct tm_note n = tm_get_note(body);
+		if (tm_is_note(n.kind, "not-recordable"))
+			snprintf(t->unrecorded, sizeof t->unrecorded, "%.*s", (int)n.text.size, n.text.data);
 	}
 	CHECK(!body->bad);
 }

@@ -462,6 +462,35 @@ static void test_silent_children(void) {
 	trace_release(&t);
 }
 
+/* A child that ended before its image loaded anything, and was waited for as its death was seen: its parent's word of that is read later. */
+static void test_end_that_is_told_late(void) {
+	static struct world w;
+	static struct trace t;
+	uint32_t root = (uint32_t)getpid(), child = root + 1000000;
+	world_start(&w);
+	claim(&w, 0, 1, root, 1);
+	announce(&w, 0, root, 0);
+	PUT(&w, 0, tm_ring_word(TM_CTL_FORK, 0, 3, 0, 0), now(&w), child);
+	PUT(&w, 0, tm_ring_word(TM_CTL_EXEC, 0, 4, TM_EXEC_NATIVE, 4), now(&w), child, 0x612f612f);
+	usleep(1000);
+	pass(&w);
+	struct tm_process *p = w.c.processes.all[w.c.processes.count - 1];
+	CHECK(p->pid == child && p->exec.announced);
+	tm_process_life(&w.c, (struct tm_life_event){ .kind = TM_LIFE_DEATH, .ticks = now(&w), .process = p, .pid = child, .status = -1 },
+			NULL, 0);
+	usleep(1000);
+	pass(&w);
+	CHECK(p->dead && !p->end_written);
+	PUT(&w, 0, tm_ring_word(TM_CTL_WAIT, 0, 4, 0, 0), now(&w), child, 127 << 8);
+	usleep(1000);
+	pass(&w);
+	finish_and_read(&w, &t);
+	CHECK(t.processes == 2 && t.ends == 2 && t.process[2].flags == (TM_PROCESS_EXECED | TM_PROCESS_UNRECORDED));
+	CHECK(t.end[2].kind == TM_END_EXIT && t.end[2].code == 127);
+	CHECK(!strcmp(t.unrecorded, "'/a/a' is not recorded: it did not load the recording library before it ended with exit code 127"));
+	trace_release(&t);
+}
+
 /* --- hostile rings --- */
 
 static void test_corrupt_stretch(void) {
@@ -728,6 +757,7 @@ int main(void) {
 	test_ends_of_threads();
 	test_lives_in_order();
 	test_silent_children();
+	test_end_that_is_told_late();
 	test_corrupt_stretch();
 	test_impossible_content();
 	test_impossible_blocks();
