@@ -11,9 +11,10 @@
 static const struct tm_usage usage = {
 	.verb = "processes",
 	.operands = "DB|TRACE",
-	.description = "Lists the processes of the recording in the order of their tree: who started whom, ranks, when and how each one\n"
-		       "ended, the peak and what was live at exit (over its root heaps, or of the heap that --heap names). With --from or\n"
-		       "--to only processes that were alive in that window are listed.\n",
+	.description =
+		"Lists the processes of the recording in the order of their tree: who started whom, ranks, hosts where there are\n"
+		"several, when and how each one ended, the peak and what was live at exit (over its root heaps, or of the heap that\n"
+		"--heap names). With --from or --to only processes that were alive in that window are listed.\n",
 	.examples = "tidemark processes run.db\n"
 		    "tidemark processes run.db --sort=peak_bytes --limit=8\n"
 		    "tidemark processes run.db --format=json --process=rank:0\n",
@@ -60,6 +61,7 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 		tm_sql_total_error(columns, TM_TOTAL_ALLOCATED, "k", "allocations", "allocated_count_relative_error", is_made);
 	}
 	char *selected = sqlite3_str_finish(columns);
+	int64_t hosts = tm_database_integer(d, "SELECT count(DISTINCT host) FROM process", 0);
 	struct tm_listing listing = {
 		.with = with,
 		.columns = selected,
@@ -68,8 +70,8 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 		.order = "tree.place, p.id",
 		.process = "p.id",
 		.nothing = "no process",
-		.hidden = { "trace_id", "parent_id", "local_rank", "world_size", "host", "exe", "exit_ns", "forked", "execed", "recorded",
-			    "inherited_frees", "peak_ns", "live_at_exit_count", "exit_count_relative_error" },
+		.hidden = { "trace_id", "parent_id", "local_rank", "world_size", "exe", "exit_ns", "forked", "execed", "recorded",
+			    "inherited_frees", "peak_ns", "live_at_exit_count", "exit_count_relative_error", hosts > 1 ? NULL : "host" },
 		.estimated = { "peak_bytes", "live_at_exit_bytes", "allocations" },
 	};
 	int status = with && source && selected ? tm_listing_run(d, o, &listing) : TM_EXIT_FAILED;
