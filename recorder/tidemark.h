@@ -94,9 +94,9 @@ enum {
 	TIDEMARK_OK = 0,
 	TIDEMARK_NOT_RECORDED = -1, /* there is no recorder, or none any more */
 	TIDEMARK_NO_SUCH_HEAP = -2, /* no heap of that name has been seen in this process */
-	TIDEMARK_NO_ANSWER =
-		-3 /* within two seconds; at once where the recorder has shown no life since it gave none, and in a signal handler that
-				     * came in the middle of a call which is recorded */
+	/* Within two seconds; at once where the recorder has shown no life since it gave none, and in a signal handler that came in the middle of a
+	 * call which is recorded. */
+	TIDEMARK_NO_ANSWER = -3
 };
 
 /* A pool, or the name of a heap. NULL stands for a pool that could not be had: calls with it do nothing. */

@@ -786,7 +786,7 @@ static void poll_all(struct tm_collector *c, bool now) {
 		bool is_told = p->poll && polled;
 		bool gone = is_told ? (t->polls[p->poll - 1].revents & POLLIN) != 0 : looks && tm_proc_says_dead(p->system_pid, &status);
 		if (!gone) continue;
-		if (p->pidfd >= 0) tm_proc_says_dead(p->system_pid, &status);
+		if (p->pidfd >= 0) status = tm_status_of_dead(p->pidfd, p->system_pid);
 		p->gone = true;
 		tm_process_life(
 			c, (struct tm_life_event){ .kind = TM_LIFE_DEATH, .ticks = ticks, .process = p, .pid = p->pid, .status = status },

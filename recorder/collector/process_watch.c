@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -37,4 +38,26 @@ bool tm_proc_says_dead(uint32_t pid, int *status) {
 	char *last = strrchr(text, ' '); /* exit_code is the last field */
 	if (last && last[1] >= '0' && last[1] <= '9') *status = atoi(last + 1);
 	return true;
+}
+
+/* PIDFD_GET_INFO of linux/pidfd.h, which older systems' headers lack. */
+struct pidfd_info {
+	uint64_t mask, cgroup;
+	uint32_t ids[11]; /* of itself, its parent and its users */
+	int32_t exit_code;
+};
+#define ASK_INFO _IOWR(0xff, 11, struct pidfd_info)
+#define INFO_EXIT 8u
+
+/* Of one whose parent has taken its status. */
+static int status_of_taken(int pidfd) {
+	struct pidfd_info info = { .mask = INFO_EXIT };
+	return ioctl(pidfd, ASK_INFO, &info) == 0 && info.mask & INFO_EXIT ? info.exit_code : -1;
+}
+
+int tm_status_of_dead(int pidfd, uint32_t pid) {
+	int status = status_of_taken(pidfd);
+	if (status >= 0) return status; /* its pid may be another's by now */
+	if (tm_proc_says_dead(pid, &status) && status < 0) status = status_of_taken(pidfd); /* it was taken meanwhile */
+	return status;
 }

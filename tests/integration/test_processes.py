@@ -759,6 +759,22 @@ def commands_of_a_program_that_cleaned_its_environment(t):
 
 
 @test
+def children_whose_status_nobody_shows(t):
+    """libc waits for the commands of system() and popen() by itself, and a program may by an instruction of its own: how they ended the kernel tells."""
+    if tuple(int(n) for n in re.findall(r"\d+", os.uname().release)[:2]) < (6, 15):
+        t.skip("kernels before 6.15 forget how a process ended once its parent has asked")
+    with open(t.path("commands.c"), "w", encoding="ascii") as file:
+        file.write("#include <stdio.h>\n#include <stdlib.h>\n#include <sys/syscall.h>\n#include <unistd.h>\n"
+                   "int main(void) { int status, bad = system(\"sleep 0.5; kill -SEGV $$\") != 11;\n"
+                   "\tbad += pclose(popen(\"sleep 0.5; kill -9 $$\", \"r\")) != 9;\n"
+                   "\tpid_t child = fork();\n\tif (!child) { usleep(500000); abort(); }\n"
+                   "\treturn bad + (syscall(SYS_wait4, child, &status, 0, NULL) != child || status % 128 != 6); }\n")
+    db = t.imported(t.record([t.program(t.path("commands.c"))]))
+    t.equal(db.rows("select end_code, count(*) from process where end_kind = 'signal' group by 1"), [(6, 1), (9, 1), (11, 1)], "how they ended")
+    t.equal(db.value("select count(*) from process where end_kind = 'unknown'"), 0, "nobody knows")
+
+
+@test
 def forks_among_busy_threads(t):
     """No child finds a lock of the unwinder or the loader held by a thread that it does not have. A hang ends as this test's time limit."""
     one = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_one", "-DSIZE=4001", name="plugin_one.so")
