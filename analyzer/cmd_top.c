@@ -396,6 +396,17 @@ static int put_rows(struct top *t) {
 	return status;
 }
 
+/* A run that is over took until its last process ended; a reading may come behind that. */
+static uint64_t shown_ns(const struct tm_live *l) {
+	uint64_t end_ns = 0;
+	for (size_t i = 0; l->ended && i < l->catalog.processes.count; i++) {
+		const struct tm_catalog_process *p = &l->catalog.processes.items[i];
+		if (!p->ended) return l->now_ns;
+		if (p->end_ns > end_ns) end_ns = p->end_ns;
+	}
+	return end_ns && end_ns < l->now_ns ? end_ns : l->now_ns;
+}
+
 /* The name is what is shortened. */
 static void put_heading(const struct top *t) {
 	char count[TM_UNIT_TEXT_MAX], time[TM_UNIT_TEXT_MAX], what[160];
@@ -404,7 +415,7 @@ static void put_heading(const struct top *t) {
 			    : t->live.stopped ? t->live.stopped
 			    : t->running      ? "recording"
 					      : "cut off: nobody writes it";
-	int n = snprintf(what, sizeof what, "  %s, %s, %s event%s", state, tm_format_time(t->live.now_ns, time),
+	int n = snprintf(what, sizeof what, "  %s, %s, %s event%s", state, tm_format_time(shown_ns(&t->live), time),
 			 tm_format_count(t->live.events, count), t->live.events == 1 ? "" : "s");
 	size_t width = tm_terminal_width(), room = width > (size_t)n + 8 ? width - (size_t)n : 8;
 	tm_display_text(&name, t->source.shown, strlen(t->source.shown));

@@ -100,6 +100,11 @@ static int check_snapshot(const struct tm_database *d, const struct tm_options *
 	return status;
 }
 
+static int check_baseline(const struct tm_database *d) {
+	if (tm_database_integer(d, "SELECT 1 FROM snapshot WHERE label = 'baseline' LIMIT 1", 0)) return 0;
+	return tm_fail("no baseline in '%s': the program asked for none (tidemark_baseline())", d->path);
+}
+
 static int check_mark(const struct tm_database *d, const struct tm_options *o, const struct tm_time_point *point) {
 	static const struct named mark = { "mark", "SELECT 1 FROM mark WHERE name = %Q",
 					   "SELECT iif(name = '', '\"\"', name) FROM mark GROUP BY name ORDER BY min(ts_ns)" };
@@ -113,6 +118,7 @@ static int check_mark(const struct tm_database *d, const struct tm_options *o, c
 	case TM_TIME_SCOPE:
 	case TM_TIME_SCOPE_END: return check_named(d, o, &scope, point->mark);
 	case TM_TIME_SNAPSHOT: return check_snapshot(d, o, point->mark);
+	case TM_TIME_BASELINE: return check_baseline(d);
 	default: return 0;
 	}
 }

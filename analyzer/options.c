@@ -289,7 +289,7 @@ static const struct option_row option_rows[] = {
 	{ "interval", "T", TM_OPTION_TOP, take_interval, "between two looks: 1s (default), 200ms, 1m" },
 	{ "count", "N", TM_OPTION_TOP, take_repeats, "end after N looks" },
 	{ "at", "T", TM_OPTION_AT, take_at,
-	  "the instant: 12.5s, 300ms, start, peak, exit, end, mark:NAME, step:N, step-end:N, scope:NAME, scope-end:NAME, "
+	  "the instant: 12.5s, 300ms, start, baseline, peak, exit, end, mark:NAME, step[-end]:N, scope[-end]:NAME, "
 	  "snapshot:LABEL" },
 	{ "against", "T", TM_OPTION_AGAINST, take_against, "the difference to what was live at this instant, largest change first" },
 	{ "by", "stack|site|function|file|library|scope|thread|heap|size|age", TM_OPTION_BY, take_by, "group by this (default stack)" },
@@ -301,7 +301,7 @@ static const struct option_row option_rows[] = {
 	  "bytes, counts, scores, shares and durations go downward, all else upward; +COLUMN upward, -COLUMN downward" },
 	{ "heap", "NAME", TM_OPTION_HEAP, take_heap, "only this heap, such as malloc or mmap" },
 	{ "process", "ID", TM_OPTION_PROCESS, take_process, "only this process: its id in the database, rank:N, or rank:N@WORLD" },
-	{ "from", "T", TM_OPTION_FROM, take_from, "only from this instant on: 12.5s, 300ms, start, peak, exit, end, mark:NAME" },
+	{ "from", "T", TM_OPTION_FROM, take_from, "only from this instant on: 12.5s, 300ms, start, baseline, peak, exit, end, mark:NAME" },
 	{ "to", "T", TM_OPTION_TO, take_to, "only up to this instant, itself included" },
 	{ "sites", NULL, TM_OPTION_SITES, take_sites,
 	  "list what made it up: call sites; of an alert, stacks (every stack: views peak_site, alert_site)" },

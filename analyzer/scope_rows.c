@@ -77,14 +77,15 @@ static void write_phases(struct scope_writer *c, uint64_t scope, const struct tm
 	for (unsigned phase = 0; phase < TM_PHASE_COUNT; phase++) {
 		const struct tm_level_point *p = &record->points[phase];
 		uint64_t gone = p->made - p->live_count, gone_before = last.made - last.live_count;
+		bool is_behind = phase && last.ns <= p->ns; /* the baseline may be later than the begin */
 		tm_bulk_number(t, scope);
 		tm_bulk_number(t, u->account->id);
 		tm_bulk_number(t, phase);
 		tm_bulk_number(t, shifted(c, p->ns));
 		tm_bulk_number(t, tm_scaled_bytes(u->account, p->live_bytes));
 		tm_bulk_number(t, tm_scaled_count(u->account, p->live_count));
-		tm_bulk_number_or_null(t, phase ? tm_scaled_count(u->account, difference(p->made, last.made)) : UINT64_MAX);
-		tm_bulk_number_or_null(t, phase ? tm_scaled_count(u->account, difference(gone, gone_before)) : UINT64_MAX);
+		tm_bulk_number_or_null(t, is_behind ? tm_scaled_count(u->account, difference(p->made, last.made)) : UINT64_MAX);
+		tm_bulk_number_or_null(t, is_behind ? tm_scaled_count(u->account, difference(gone, gone_before)) : UINT64_MAX);
 		tm_bulk_row(t, 0);
 		last = *p;
 	}

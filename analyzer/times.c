@@ -11,7 +11,11 @@
 static const struct {
 	const char *word;
 	enum tm_time_kind kind;
-} words[] = { { "start", TM_TIME_START }, { "peak", TM_TIME_PEAK }, { "exit", TM_TIME_EXIT }, { "end", TM_TIME_END } };
+} words[] = { { "start", TM_TIME_START },
+	      { "peak", TM_TIME_PEAK },
+	      { "exit", TM_TIME_EXIT },
+	      { "end", TM_TIME_END },
+	      { "baseline", TM_TIME_BASELINE } };
 
 static const struct {
 	const char *word;
@@ -68,6 +72,13 @@ static void put_snapshot(sqlite3_str *sql, const struct tm_time_point *point, co
 			    prefix, point->mark, process, prefix, point->mark);
 }
 
+static void put_baseline(sqlite3_str *sql, const char *process) {
+	sqlite3_str_appendf(sql,
+			    "coalesce((SELECT max(ts_ns) FROM snapshot WHERE label = 'baseline' AND process_id = %s), "
+			    "(SELECT max(ts_ns) FROM snapshot WHERE label = 'baseline'))",
+			    process);
+}
+
 bool tm_time_point_parse(const char *text, struct tm_time_point *out) {
 	*out = (struct tm_time_point){ .kind = TM_TIME_UNSET };
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
@@ -105,6 +116,7 @@ void tm_time_point_sql(sqlite3_str *sql, const struct tm_time_point *point, cons
 	case TM_TIME_SCOPE:
 	case TM_TIME_SCOPE_END: put_scope(sql, point, process); break;
 	case TM_TIME_SNAPSHOT: put_snapshot(sql, point, process); break;
+	case TM_TIME_BASELINE: put_baseline(sql, process); break;
 	case TM_TIME_PEAK:
 		sqlite3_str_appendf(sql, "(SELECT min(ts_ns) FROM peak WHERE process_id = %s AND heap IS %Q)", process, heap);
 		break;

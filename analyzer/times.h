@@ -1,4 +1,4 @@
-/* times.h - points in time as people name them: 12.5s, 300ms, start, peak, exit, end, mark:NAME, step:N, scope:NAME, snapshot:LABEL.
+/* times.h - points in time as people name them: 12.5s, 300ms, start, baseline, peak, exit, end, mark:NAME, step:N, scope:NAME, snapshot:LABEL.
  *
  * A number counts from the start of the database (its earliest trace). The named ones are different instants in different processes, so
  * a time point becomes an SQL expression over a process's id, and a query with it answers for each process at its own exit or peak.
@@ -19,6 +19,7 @@ enum tm_time_kind {
 	TM_TIME_EXIT,
 	TM_TIME_END,
 	TM_TIME_MARK,
+	TM_TIME_BASELINE, /* the last one */
 	TM_TIME_STEP,
 	TM_TIME_STEP_END,
 	TM_TIME_SCOPE,

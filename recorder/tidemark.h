@@ -43,7 +43,8 @@
  *                                        `--to=mark:NAME` select what lies between two of them. The recorder reads the process' resident memory soon
  *                                        after it, from outside, while the program runs on: the reading has its own, later time.
  *     tidemark_snapshot("label")         Keeps what is live now, by stack, under this label: `tidemark snapshot DB --at snapshot:LABEL`.
- *     tidemark_baseline()                Statistics begin anew here: peaks, and the counts of tidemark_stats().
+ *     tidemark_baseline()                The statistics of tidemark_stats() begin anew here, and what is live is kept: `tidemark snapshot DB --at
+ *                                        exit --against baseline`, `--from=baseline`. Where there are several, that is the last one.
  *
  * Recording on and off, for the whole process
  *
@@ -288,7 +289,9 @@ class tidemark_block {
       private:
 	/* Exceptions under way; before C++17 only whether there is one. */
 	static int unwinding() {
-#if __cplusplus >= 201703L
+#if defined(__GNUC__) && !defined(__EXCEPTIONS)
+		return 0; /* there are none, and perhaps no library that counts them */
+#elif __cplusplus >= 201703L
 		return std::uncaught_exceptions();
 #else
 		return std::uncaught_exception();

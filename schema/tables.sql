@@ -52,7 +52,7 @@ CREATE TABLE process (
 	id              INTEGER PRIMARY KEY,
 	trace_id        INTEGER NOT NULL, -- trace.id
 	pid             INTEGER,          -- the system's process id, as seen inside the program's pid namespace; NULL unknown
-	parent_id       INTEGER,          -- process.id of the one that forked it, or that became it by exec; NULL: the recorder started it
+	parent_id       INTEGER,          -- process.id of the one that forked it, or that forked what became it by exec; NULL: the recorder started it
 	rank            INTEGER,          -- rank in the launcher's world (MPI, torchrun, Slurm); NULL none
 	local_rank      INTEGER,          -- rank on its host; NULL none
 	world_size      INTEGER,          -- number of ranks; NULL none
@@ -166,7 +166,7 @@ CREATE TABLE scope_packed (
 	start_ns         INTEGER,
 	end_ns           INTEGER,
 	end_kind         INTEGER,          -- 0 closed, 1 exception, 2 abandoned, 3 thread, 4 process
-	depth            INTEGER NOT NULL, -- number of scopes around it
+	depth            INTEGER NOT NULL, -- its parent's and one; 0: it has none
 	forward_scope_id INTEGER           -- scope.id
 );
 -- Import writes it with the rows. All other indexes are made when every row is there, by views.sql.
@@ -427,7 +427,7 @@ CREATE TABLE oom (
 	size_bytes         INTEGER,          -- asked for; NULL: for itself (a launch, a context, a module), which is not told
 	result             TEXT,             -- what it returned
 	stack_id           INTEGER,          -- stack.id
-	scope_id           INTEGER,          -- scope.id
+	scope_id           INTEGER,          -- scope.id; NULL: none was open
 	device_free_bytes  INTEGER,
 	device_total_bytes INTEGER,
 	segment_bytes      INTEGER,
@@ -479,7 +479,7 @@ CREATE TABLE scope_snapshot_packed (
 	ts_ns      INTEGER NOT NULL,
 	live_bytes INTEGER NOT NULL,
 	live_count INTEGER NOT NULL,
-	created    INTEGER,          -- blocks (and parts that cuts of mappings made) since the phase before, by any thread; NULL for baseline
+	created    INTEGER,          -- blocks (and parts that cuts of mappings made) since the phase before, by any thread; NULL for baseline, and where that was later
 	deleted    INTEGER,          -- blocks gone since the phase before, likewise
 	PRIMARY KEY (scope_id, heap_id, phase)
 ) WITHOUT ROWID;

@@ -407,8 +407,9 @@ class Story:
                 looks = [("baseline", base_ns, *base), ("before", s.start, *before), ("peak", peak_ns, peak, *at_peak), ("after", s.end, *after)]
                 last = None
                 for phase, ns, live, made, gone in looks:
-                    rows.append((s.id, name, phase, ns, live, *((max(made - last[0], 0), max(gone - last[1], 0)) if last else (None, None))))
-                    last = (made, gone)
+                    is_behind = last and last[2] <= ns
+                    rows.append((s.id, name, phase, ns, live, *((max(made - last[0], 0), max(gone - last[1], 0)) if is_behind else (None, None))))
+                    last = (made, gone, ns)
         return sorted(rows, key=str)
 
     def closed_order(self):

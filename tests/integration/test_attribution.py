@@ -448,16 +448,21 @@ def stopped_and_started(t):
         main, label, taken, ours = trace.stack("main"), trace.string("loaded"), trace.string("exit"), trace.string("baseline")
         return [(1, [malloc(1000, 0x1000, 10, main), text("stop", 2000), free(2100, 0x1000), text("start", 3000), free(3100, 0x9000),
                      malloc(3200, 0x2000, 20, main), text("snapshot", 4000, label), text("snapshot", 4100, taken), text("snapshot", 4200, ours), text("baseline", 5000),
-                     text("reset_peak", 6000, label)])]
+                     text("reset_peak", 6000, label), malloc(8500, 0x3000, 5, main), text("baseline", 9000)])]
     db = simple(t, events)
     t.equal(db.rows("select * from loss"), [], "losses")
     t.equal(db.rows("select label, ts_ns, live_bytes from snapshot where ts_ns between 4000 and 8000 and heap_id = 1 order by ts_ns"),
             [("loaded", 4000, 20), ("snapshot:exit", 4100, 20), ("snapshot:baseline", 4200, 20), ("baseline", 5000, 20)], "snapshots")
     for word in ("loaded", "exit", "baseline"):
         t.equal(t.ask("snapshot", db.path, "--at", f"snapshot:{word}", "--format=csv").text.splitlines()[1].split(",")[1:5], ["malloc", "1", "20", "1"], word)
+    t.equal(t.ask("snapshot", db.path, "--at=baseline", "--format=csv").text.splitlines()[1].split(",")[1:5], ["malloc", "1", "25", "2"], "the last baseline")
+    peaks = json.loads(t.ask("peak", db.path, "--from=baseline", "--format=json").text)
+    t.equal([(row["ts_ns"], row["live_bytes"]) for row in peaks if row["heap"] == "malloc"], [(9000, 25)], "the peak from then on")
     refused = t.ask("snapshot", db.path, "--at", "snapshot:peak", status=1)
     t.check("no snapshot 'snapshot:peak'" in refused.errors and "(snapshots: loaded, snapshot:exit, snapshot:baseline)" in refused.errors, refused.errors)
     t.equal(db.rows("select * from mark"), [], "marks")
+    without = simple(t, lambda trace: [(1, [malloc(1000, 0x1000, 10, trace.stack("main"))])], name="without.tmk")
+    t.check("no baseline in" in t.ask("snapshot", without.path, "--at=baseline", status=1).errors, "none")
 
 
 @test

@@ -494,6 +494,11 @@ def header_is_clean(t):
             done = t.run([cc, f"-std={standard}", level, *strict, "-pedantic", "-Werror", "-I", os.path.join(t.root, "recorder"), "-c", source,
                           "-o", t.path("clean.o")])
             t.equal((done.status, done.errors), (0, ""), f"{cc} {standard} {level}")
+    with open(t.path("alone.cc"), "w", encoding="ascii") as file:
+        file.write('#include "tidemark.h"\nint main() { TIDEMARK_SCOPE("f"); return 0; }\n')
+    for cc in ("gcc", "clang"):
+        done = t.run([cc, "-x", "c++", "-fno-exceptions", "-I", os.path.join(t.root, "recorder"), t.path("alone.cc"), "-o", t.path("alone")])
+        t.equal((done.status, done.errors), (0, ""), f"without exceptions and C++'s library: {cc}")
 
 
 PART = """#include "tidemark.h"

@@ -202,6 +202,21 @@ def rates_are_of_the_time_that_is_known(t):
 
 
 @test
+def a_reading_behind_the_end(t):
+    """How long a run took is when its last process ended: what was measured a moment later does not count."""
+    trace = Trace()
+    trace.process(1, 100)
+    trace.thread(1, process=1)
+    trace.heap(1, 1, "malloc", "host")
+    trace.segments([(1, [malloc(1_000_000, 0x1000, 10, trace.stack("main"))])])
+    trace.sample(1, 9_000_000, rss=4096)
+    trace.exit(1, 4_000_000)
+    trace.end(1, 5_000_000)
+    trace.save(t.path("run.tmk"))
+    t.check("run.tmk  ended, 5.00 ms, 1 event" in t.ask("top", t.path("run.tmk")).text, "the heading")
+
+
+@test
 def rates_of_what_ended_before_the_window(t):
     """Of process 2 the ring has what it held at its end, long before: it did nothing in the time that is known, and the rate of that is 0, not any."""
     trace = Trace(window_start_ns=8 * SECOND)
