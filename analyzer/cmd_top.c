@@ -40,7 +40,7 @@ static const struct tm_usage usage = {
 		"The whole process is heap null. Rates are since the look before, at first over all the time that the file tells of; looks\n"
 		"that come faster than the trace is written repeat them. peak_bytes of a call site is its part of its heap's peak. Of a\n"
 		"recording with a ring totals and peaks are of what its file still tells. A trace that is complete shows its end, once, and\n"
-		"so does a database.\n",
+		"so does a database, of a sample with the standard errors of its estimates.\n",
 	.examples = "tidemark top run.tmk\n"
 		    "tidemark top --pid=4242 --sort=bytes_per_second\n"
 		    "tidemark top run.tmk --by=site --format=csv --interval=5s --count=12\n",
@@ -52,6 +52,8 @@ static const struct tm_usage usage = {
 /* --- what is listed --- */
 
 #define ORDER "live_bytes DESC, allocated_bytes DESC"
+#define HIDDEN "ts_ns", "peak_relative_error", "allocated_relative_error", "allocated_count_relative_error"
+#define HIDDEN_COUNT 4
 
 static const struct tm_listing heaps = {
 	.source = "live_heap",
@@ -59,7 +61,7 @@ static const struct tm_listing heaps = {
 	.has_heap = true,
 	.title = "heaps",
 	.nothing = "nothing was allocated so far",
-	.hidden = { "ts_ns" },
+	.hidden = { HIDDEN },
 	.estimated = { "live_bytes", "live_count", "peak_bytes", "allocations_per_second", "bytes_per_second", "allocations",
 		       "allocated_bytes" },
 	.null_heap = "(all)",
@@ -71,7 +73,7 @@ static const struct tm_listing sites = {
 	.has_heap = true,
 	.title = "call sites",
 	.nothing = "nothing was allocated so far",
-	.hidden = { "ts_ns" },
+	.hidden = { HIDDEN },
 	.estimated = { "live_bytes", "live_count", "peak_bytes", "allocations_per_second", "bytes_per_second", "allocations",
 		       "allocated_bytes" },
 };
@@ -82,7 +84,7 @@ static const struct tm_listing scopes = {
 	.has_heap = true,
 	.title = "scopes (what they allocated themselves)",
 	.nothing = "no scope was opened so far",
-	.hidden = { "ts_ns" },
+	.hidden = { HIDDEN },
 	.estimated = { "live_bytes", "live_count", "allocations_per_second", "bytes_per_second", "allocations", "allocated_bytes" },
 	.null_heap = "-",
 };
@@ -158,29 +160,63 @@ static const char end_tables[] =
 #define SUMS "sites_at_end"
 #define LIVE "live_at_end"
 
+/* The errors of samples, as shares of columns of v, by the variances of e: of what was live, of its peak, and of what was allocated, with its rates. */
+#define SHARE(variance, column, name) "round(sqrt(" variance ") / round(" column "), 4) AS " name
+#define LIVE_ERRORS(v, e) \
+	SHARE(e ".live_variance", v ".live_bytes", "relative_error") \
+	",\n  " SHARE(e ".live_count_variance", v ".live_count", "count_relative_error")
+#define PEAK_ERROR(v, e) SHARE(e ".peak_variance", v ".peak_bytes", "peak_relative_error")
+#define ALLOCATED_ERRORS(v, e) \
+	SHARE(e ".allocated_variance", v ".allocated_bytes", "allocated_relative_error") \
+	",\n  " SHARE(e ".allocated_count_variance", v ".allocations", "allocated_count_relative_error")
+#define ROUNDED(name) "CAST(round(v." name ") AS INTEGER) AS " name
+
+/* The same tables with these; of heap_variance (site_sums.h), and of what live_site has before it is rounded. */
+static const char sample_tables[] =
+	/* clang-format off */
+	",\nheap_of_samples AS (\n  SELECT v.*, " LIVE_ERRORS("v", "e") ",\n  " PEAK_ERROR("v", "e") ",\n  " ALLOCATED_ERRORS("v", "e") "\n"
+	"  FROM live_heap AS v LEFT JOIN heap_variance AS e ON e.process_id = v.process_id AND e.heap IS v.heap),\n"
+	"site_of_samples AS (\n  SELECT v.ts_ns, v.process_id, v.heap, " ROUNDED("live_bytes") ", " ROUNDED("live_count") ",\n"
+	"  " ROUNDED("peak_bytes") ", v.allocations_per_second, v.bytes_per_second,\n"
+	"  " ROUNDED("allocations") ", " ROUNDED("allocated_bytes") ", v.function, v.file, v.line, v.module, v.module_offset,\n"
+	"  " LIVE_ERRORS("v", "v") ",\n  " PEAK_ERROR("v", "v") ",\n  " ALLOCATED_ERRORS("v", "v") "\n  FROM live_site AS v),\n"
+	"scope_variance AS (\n  SELECT h.process_id, h.name AS heap, s.name, s.category, " TM_SQL_VARIANCE " AS allocated_variance,\n"
+	"  " TM_SQL_COUNT_VARIANCE " AS allocated_count_variance FROM allocation AS a JOIN heap AS h ON h.id = a.heap_id\n"
+	"  JOIN scope AS s ON s.id = a.scope_id GROUP BY a.heap_id, s.name, s.category),\n"
+	"scope_of_samples AS (\n  SELECT v.*, l.relative_error, l.count_relative_error,\n  " ALLOCATED_ERRORS("v", "e") "\n"
+	"  FROM live_scope AS v LEFT JOIN live AS l ON l.process_id = v.process_id AND l.heap = v.heap AND l.name = v.name AND l.category IS v.category\n"
+	"  LEFT JOIN scope_variance AS e ON e.process_id = v.process_id AND e.heap = v.heap AND e.name = v.name AND e.category IS v.category)";
+/* clang-format on */
+
 static bool is_one_table(const struct tm_options *o) {
 	return o->by_given || o->format != TM_FORMAT_TABLE;
 }
 
 /* Of call stacks there may be millions: they are added up by the numbers of their sites, in a table that was made or in SQL, before any text is looked up. */
-static void put_end_sites(sqlite3_str *sql, const struct tm_options *o, bool has_table, bool has_older) {
-	sqlite3_str_appendall(sql, SUMS " AS (\n  ");
-	if (has_table) sqlite3_str_appendall(sql, "SELECT * FROM temp." SUMS);
+static void put_end_sums(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o, bool has_table) {
+	sqlite3_str_appendall(sql, d->estimated ? SUMS " AS MATERIALIZED (\n  " : SUMS " AS (\n  ");
+	if (d->estimated) tm_site_sums_put_samples(sql, o, "main", LIVE);
+	else if (has_table) sqlite3_str_appendall(sql, "SELECT * FROM temp." SUMS);
 	else tm_site_sums_put(sql, o, "main", LIVE);
+	sqlite3_str_appendall(sql, "),\n");
+}
+
+static void put_end_sites(sqlite3_str *sql, const struct tm_database *d, bool has_older) {
 	sqlite3_str_appendf(
 		sql,
-		"),\nlive_site AS (\n  SELECT r.end_ns AS ts_ns, h.process_id, h.name AS heap, sum(g.live_bytes) AS live_bytes,"
+		"live_site AS (\n  SELECT r.end_ns AS ts_ns, h.process_id, h.name AS heap, sum(g.live_bytes) AS live_bytes,"
 		" sum(g.live_count) AS live_count,\n"
 		"  sum(g.peak_bytes) AS peak_bytes,\n"
 		"  CAST(round((sum(g.allocations)%s) * 1e9 / r.known_ns) AS INTEGER) AS allocations_per_second,\n"
 		"  CAST(round((sum(g.allocated_bytes)%s) * 1e9 / r.known_ns) AS INTEGER) AS bytes_per_second,\n"
 		"  sum(g.allocations) AS allocations, sum(g.allocated_bytes) AS allocated_bytes, f.function, f.file, f.line, m.path AS module,"
-		" f.module_offset\n"
+		" f.module_offset%s\n"
 		"  FROM " SUMS " AS g JOIN heap AS h ON h.id = g.heap_id JOIN run AS r ON r.id = h.process_id\n"
 		"%s  LEFT JOIN frame AS f ON f.id = g.site_frame_id LEFT JOIN module AS m ON m.id = f.module_id\n"
 		"  GROUP BY h.process_id, h.name, f.function, f.file, f.line, iif(f.function IS NULL, m.path, 0),"
 		" iif(f.function IS NULL, f.module_offset, 0))",
 		has_older ? " - coalesce(sum(o.live_count), 0)" : "", has_older ? " - coalesce(sum(o.live_bytes), 0)" : "",
+		d->estimated ? ",\n  " TM_SUMS_OF_VARIANCES("g") ", sum(g.peak_variance) AS peak_variance" : "",
 		has_older ? "  LEFT JOIN older_place AS o ON o.heap_id = g.heap_id AND o.site_frame_id IS g.site_frame_id\n" : "");
 }
 
@@ -189,7 +225,7 @@ static char *compose_end_tables(const struct tm_database *d, const struct tm_opt
 	static const struct tm_time_point at_end = { .kind = TM_TIME_END };
 	struct tm_options by_scope = { .by = TM_BY_SCOPE };
 	bool are_listed = !is_one_table(o) || o->by == TM_BY_SITE;
-	*status = are_listed ? tm_site_sums_make(d, o, "main", LIVE, SUMS) : TM_SUMS_IN_SQL;
+	*status = are_listed && !d->estimated ? tm_site_sums_make(d, o, "main", LIVE, SUMS) : TM_SUMS_IN_SQL;
 	if (*status > 0) return NULL;
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	tm_sql_instants(sql, &by_scope, &at_end);
@@ -198,7 +234,14 @@ static char *compose_end_tables(const struct tm_database *d, const struct tm_opt
 	sqlite3_str_appendall(sql, ",\n");
 	bool has_older = put_older(sql, d);
 	sqlite3_str_appendf(sql, "%s,\n", end_tables);
-	put_end_sites(sql, o, !*status, has_older);
+	put_end_sums(sql, d, o, !*status);
+	if (d->estimated) {
+		sqlite3_str_appendall(sql, "heap_variance AS (\n  ");
+		tm_site_sums_put_heaps(sql, "main", SUMS);
+		sqlite3_str_appendall(sql, "),\n");
+	}
+	put_end_sites(sql, d, has_older);
+	if (d->estimated) sqlite3_str_appendall(sql, sample_tables);
 	char *tables = sqlite3_str_finish(sql);
 	*status = tables ? 0 : tm_fail("cannot read '%s': out of memory", d->path);
 	return tables;
@@ -214,8 +257,15 @@ static bool has_column(const struct tm_listing *l, const char *sort) {
 		"ts_ns",       "process_id",      "heap",       "live_bytes", "allocations_per_second", "bytes_per_second",
 		"allocations", "allocated_bytes", "live_count", NULL
 	};
-	const char *const *lists[] = { of_all, l == &scopes ? of_scopes : l == &sites ? of_sites : of_heaps };
-	for (size_t k = 0; k < 2; k++)
+	static const char *const of_samples[] = { "relative_error", "count_relative_error", "allocated_relative_error",
+						  "allocated_count_relative_error", NULL };
+	static const char *const of_peaks[] = { "peak_relative_error", NULL };
+	const char *const *lists[] = { of_all,
+				       l == &scopes  ? of_scopes
+				       : l == &sites ? of_sites
+						     : of_heaps,
+				       of_samples, l == &scopes ? of_samples : of_peaks };
+	for (size_t k = 0; k < sizeof lists / sizeof *lists; k++)
 		for (size_t i = 0; lists[k][i]; i++)
 			if (strcmp(lists[k][i], name) == 0) return true;
 	return false;
@@ -226,13 +276,15 @@ static int list_one(const struct tm_database *d, const struct tm_options *o, con
 	struct tm_options options = *o;
 	struct tm_listing l = *which;
 	l.with = with;
+	if (with && d->estimated)
+		l.source = which == &scopes ? "scope_of_samples" : which == &sites ? "site_of_samples" : "heap_of_samples";
 	if (limit >= 0 && (options.limit <= 0 || options.limit > limit)) options.limit = limit;
 	if (o->sort && !has_column(which, o->sort)) options.sort = NULL;
 	/* What a table is not sorted by makes room for names. */
 	bool totals = options.sort && strstr(options.sort, "allocat") && !strstr(options.sort, "per_second");
 	if (!totals) {
-		l.hidden[1] = "allocations";
-		l.hidden[2] = "allocated_bytes";
+		l.hidden[HIDDEN_COUNT] = "allocations";
+		l.hidden[HIDDEN_COUNT + 1] = "allocated_bytes";
 	}
 	return tm_listing_run(d, &options, &l);
 }

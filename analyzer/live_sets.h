@@ -40,7 +40,10 @@ void tm_sql_put_count_at(sqlite3_str *sql, const struct tm_database *d, const ch
 
 /* A mapping that is given back in parts has a row for each part from its beginning on. A part counts as a block of its own only once it
  * was parted from the one that it names in realloc_of_id; before, both are one mapping. */
-#define TM_SQL_SPLIT_AFTER(ns) \
-	"(a.realloc_of_id IS NOT NULL AND EXISTS (SELECT 1 FROM allocation AS q WHERE q.id = a.realloc_of_id AND q.free_ns > " ns "))"
+#define TM_SQL_SPLIT_AFTER(ns) TM_SQL_SPLIT_AFTER_IN("", ns)
+/* schema: "before." where several databases are attached. */
+#define TM_SQL_SPLIT_AFTER_IN(schema, ns) \
+	"(a.realloc_of_id IS NOT NULL AND EXISTS (SELECT 1 FROM " schema \
+	"allocation AS q WHERE q.id = a.realloc_of_id AND q.free_ns > " ns "))"
 
 #endif

@@ -165,11 +165,10 @@ bool tm_sample_errors_of_levels(const struct tm_database *d, const struct tm_opt
 	return is_made;
 }
 
-#define LIVE_AT(ns) "a.alloc_ns <= " ns " AND (a.free_ns IS NULL OR a.free_ns > " ns ")"
-
 void tm_sql_total_error(sqlite3_str *sql, enum tm_total total, const char *row, const char *column, const char *name, bool is_made) {
 	bool is_count = tm_column_kind(column) == TM_COLUMN_COUNT;
-	static const char *const conditions[] = { "true", LIVE_AT("%s.peak_ns"), LIVE_AT("p.exit_ns"), LIVE_AT("%s.ts_ns") };
+	static const char *const conditions[] = { "true", TM_SQL_LIVE_AT("%s.peak_ns"), TM_SQL_LIVE_AT("p.exit_ns"),
+						  TM_SQL_LIVE_AT("%s.ts_ns") };
 	sqlite3_str_appendall(sql, ",\n  round((SELECT ");
 	if (is_made) {
 		sqlite3_str_appendf(sql,

@@ -93,6 +93,8 @@ static inline int64_t tm_sum_of_bytes(int64_t a, int64_t b) {
 
 /* The sum of bytes of the view allocation under the alias a, no larger than that: an estimate where the trace was sampled. */
 const char *tm_sql_sum_bytes(const struct tm_database *d);
+/* A condition: the block `a` was live at the time ns. */
+#define TM_SQL_LIVE_AT(ns) "a.alloc_ns <= " ns " AND (a.free_ns IS NULL OR a.free_ns > " ns ")"
 /* The variances of such a sum of bytes and of one of counts: each sampled block adds (1 - p) / p^2, with p = 1 / weight, of bytes times size^2. Parts of
  * mappings add nothing, for these are never sampled. */
 #define TM_SQL_VARIANCE "sum(1.0 * a.size_bytes * a.size_bytes * a.weight * (a.weight - 1))"

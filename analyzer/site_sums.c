@@ -3,7 +3,10 @@
 
 #include "../schema/array.h"
 #include "id_map.h"
+#include "live_sets.h"
 #include "scans.h"
+
+#include <string.h>
 
 enum { HEAP, SITE, FIRST_SUM, COLUMNS = FIRST_SUM + 5 };
 
@@ -77,6 +80,55 @@ void tm_site_sums_put(sqlite3_str *sql, const struct tm_options *o, const char *
 			    live, live);
 	put_source(sql, o, schema);
 	sqlite3_str_appendall(sql, " GROUP BY t.heap_id, s.site_frame_id");
+}
+
+#define ALL_BYTES "total(a.size_bytes * a.weight)"
+
+/* Two sums or variances, of blocks of which `when` holds. */
+static void put_when(sqlite3_str *sql, const char *when, const char *first, const char *name, const char *second, const char *second_name) {
+	sqlite3_str_appendf(sql, ",\n    %s FILTER (WHERE %s) AS %s", first, when, name);
+	if (second) sqlite3_str_appendf(sql, ",\n    %s FILTER (WHERE %s) AS %s", second, when, second_name);
+}
+
+/* What the blocks count for at the time ns. */
+static char *count_at(const char *schema, const char *ns) {
+	return sqlite3_mprintf("total(iif(" TM_SQL_SPLIT_AFTER_IN("%s.", "%s") ", 0, a.weight))", schema, ns);
+}
+
+void tm_site_sums_put_samples(sqlite3_str *sql, const struct tm_options *o, const char *schema, const char *live) {
+	bool is_exit = strcmp(live, "live_at_exit") == 0;
+	const char *ns = is_exit ? "p.exit_ns" : "p.end_ns",
+		   *when = is_exit ? TM_SQL_LIVE_AT("p.exit_ns") " AND p.end_kind <> 'exec'" : TM_SQL_LIVE_AT("p.end_ns");
+	char *live_count = count_at(schema, ns), *allocations = count_at(schema, "a.alloc_ns");
+	sqlite3_str_appendall(sql, "SELECT a.heap_id, s.site_frame_id");
+	put_when(sql, when, ALL_BYTES, "live_bytes", live_count, "live_count");
+	sqlite3_str_appendf(sql, ",\n    %s AS allocations, " ALL_BYTES " AS allocated_bytes", allocations);
+	put_when(sql, TM_SQL_LIVE_AT("t.peak_ns"), ALL_BYTES, "peak_bytes", NULL, NULL);
+	put_when(sql, when, TM_SQL_VARIANCE, "live_variance", TM_SQL_COUNT_VARIANCE, "live_count_variance");
+	sqlite3_str_appendall(sql,
+			      ",\n    " TM_SQL_VARIANCE " AS allocated_variance, " TM_SQL_COUNT_VARIANCE " AS allocated_count_variance");
+	put_when(sql, TM_SQL_LIVE_AT("t.peak_ns"), TM_SQL_VARIANCE, "peak_variance", NULL, NULL);
+	put_when(sql, TM_SQL_LIVE_AT("w.peak_ns"), TM_SQL_VARIANCE, "process_peak_variance", NULL, NULL);
+	sqlite3_str_appendf(
+		sql,
+		"\n  FROM %s.allocation AS a JOIN %s.process AS p ON p.id = a.process_id\n"
+		"  JOIN %s.heap_total AS t ON t.process_id = a.process_id AND t.heap_id = a.heap_id\n"
+		"  JOIN %s.heap_total AS w ON w.process_id = a.process_id AND w.heap_id = 0 LEFT JOIN %s.stack AS s ON s.id = a.stack_id",
+		schema, schema, schema, schema, schema);
+	tm_sql_process_of(sql, o, schema, " WHERE", "a.process_id");
+	sqlite3_str_appendall(sql, " GROUP BY a.heap_id, s.site_frame_id");
+	sqlite3_free(live_count);
+	sqlite3_free(allocations);
+}
+
+void tm_site_sums_put_heaps(sqlite3_str *sql, const char *schema, const char *sums) {
+	static const char each[] = TM_SUMS_OF_VARIANCES("g");
+	sqlite3_str_appendf(sql,
+			    "SELECT h.process_id, h.name AS heap, %s,\n    total(g.peak_variance) AS peak_variance\n"
+			    "  FROM %s AS g JOIN %s.heap AS h ON h.id = g.heap_id GROUP BY h.id\n"
+			    "  UNION ALL SELECT h.process_id, NULL, %s,\n    total(g.process_peak_variance)\n"
+			    "  FROM %s AS g JOIN %s.heap AS h ON h.id = g.heap_id WHERE h.is_root GROUP BY h.process_id",
+			    each, sums, schema, each, sums, schema);
 }
 
 int tm_site_sums_make(const struct tm_database *d, const struct tm_options *o, const char *schema, const char *live, const char *table) {

@@ -21,4 +21,18 @@ int tm_site_sums_make(const struct tm_database *d, const struct tm_options *o, c
 /* Appends the same rows as a SELECT. */
 void tm_site_sums_put(sqlite3_str *sql, const struct tm_options *o, const char *schema, const char *live);
 
+/* Appends the same of a sampled trace, by its blocks: sums are fractions, to be rounded once all is added up. Behind them are their variances:
+ * live_variance, live_count_variance, allocated_variance, allocated_count_variance, peak_variance, and process_peak_variance, of what was live at the peak of
+ * the process. */
+void tm_site_sums_put_samples(sqlite3_str *sql, const struct tm_options *o, const char *schema, const char *live);
+#define TM_NO_VARIANCES \
+	"0.0 AS live_variance, 0.0 AS live_count_variance, 0.0 AS allocated_variance, 0.0 AS allocated_count_variance,\n" \
+	"    0.0 AS peak_variance, 0.0 AS process_peak_variance"
+/* Further sums of the first four of these. */
+#define TM_SUMS_OF_VARIANCES(row) \
+	"total(" row ".live_variance) AS live_variance, total(" row ".live_count_variance) AS live_count_variance,\n" \
+	"    total(" row ".allocated_variance) AS allocated_variance, total(" row ".allocated_count_variance) AS allocated_count_variance"
+/* Appends a SELECT of process_id, heap and the first five of these, of each heap in the rows `sums`, and with heap NULL of the root heaps of each process. */
+void tm_site_sums_put_heaps(sqlite3_str *sql, const char *schema, const char *sums);
+
 #endif

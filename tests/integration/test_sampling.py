@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import sqlite3
 
 from tidemark_test import main, test
 from trace_writer import Trace, free, malloc, mark, scope, step
@@ -427,14 +428,100 @@ def estimates_are_rounded_once(t):
         t.check(f" ~{count:,} " in line and " load " in line, f"{title}: {line}")
 
 
+def variance(*blocks, power=2):
+    """Of the bytes (power 2) or the number (0) of so many blocks of so many bytes."""
+    return sum(n * (1 - probability(size)) / probability(size) ** 2 * size ** power for n, size in blocks)
+
+
+def estimate(*blocks, power=1):
+    return round(sum(n / probability(size) * size ** power for n, size in blocks))
+
+
+def fits(t, row, column, exact, what):
+    """The error in the row, of a column that it has as well: `exact` is the standard error itself."""
+    found, of = row[what], row[column]
+    t.check((found is None) if not of else found is not None and abs(found - exact / abs(of)) < 1e-4, f"{what}, {exact} of {column}: {row}")
+
+
+def kept_and_dropped(t, name, kept, dropped, mean=MEAN):
+    """In a scope, `load` with so many blocks of 100 bytes, each from another caller, that stay, and `drop` with so many of 300, freed before exit."""
+    trace, time, address = Trace(sample_bytes=mean), 1000, 0x10000
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    events, last = [scope("scope_push", 500, name=trace.string("work"), category=trace.string("user"))], []
+    for n, size, stack, places in ((kept, 100, lambda i: trace.stack(f"caller_{i}", "load"), []), (dropped, 300, lambda _: trace.stack("drop"), last)):
+        for i in range(n):
+            places.append(address := address + 512)
+            events.append(malloc(time := time + 1, address, size, stack(i)))
+    events += [free(time := time + 1, place) for place in last] + [scope("scope_end", time + 1)]
+    trace.events(1, events)
+    trace.exit(1, time + 10)
+    trace.end(1, time + 20)
+    return t.imported(trace.save(t.path(name)))
+
+
+@test
+def errors_of_changes(t):
+    """The variances of two runs add, and one that was not sampled has none. Call stacks of a site are added up before they are rounded."""
+    few, many, exact = kept_and_dropped(t, "few.tmk", 50, 10), kept_and_dropped(t, "many.tmk", 80, 14), kept_and_dropped(t, "exact.tmk", 60, 12, mean=0)
+    t.check(estimate((50, 100)) != 50 * estimate((1, 100)), "rounding each makes a difference")
+    for before, after, old, new in ((few, many, (50, 10), (80, 14)), (exact, many, None, (80, 14)), (few, exact, (50, 10), None), (many, many, (80, 14), (80, 14))):
+        sides = [side for side in (old, new) if side]
+        rows = json.loads(t.ask("diff", before.path, after.path, "--format=json").text)
+        t.equal(sorted(row["function"] for row in rows), ["drop", "load"], "call sites")
+        for row in rows:
+            which, size = (0, 100) if row["function"] == "load" else (1, 300)
+            for side, counts, count in (("before", old, (60, 12)), ("after", new, (60, 12))):
+                t.equal((row[f"{side}_allocated_bytes"], row[f"{side}_allocations"]),
+                        (estimate((counts[which], size)), estimate((counts[which], size), power=0)) if counts else (count[which] * size, count[which]), f"{side}: {row}")
+            blocks = [(side[which], size) for side in sides]
+            of_bytes, of_count = math.sqrt(variance(*blocks)), math.sqrt(variance(*blocks, power=0))
+            fits(t, row, "change_live_bytes", of_bytes, "change_live_relative_error")
+            fits(t, row, "change_live_count", of_count, "change_live_count_relative_error")
+            fits(t, row, "change_allocated_bytes", of_bytes, "change_allocated_relative_error")
+            fits(t, row, "change_allocations", of_count, "change_allocated_count_relative_error")
+            fits(t, row, "change_peak_bytes", of_bytes, "change_peak_relative_error")
+        attach, listed = t.ask("diff", before.path, after.path, "--format=json", "--sql").text.split(";\n", 1)
+        of_heaps = t.ask("diff", before.path, after.path, "--sql").text.split("\n\n-- the table also lists: heaps")[1]
+        base = sqlite3.connect(after.path)
+        base.row_factory = sqlite3.Row
+        base.execute(attach)
+        t.equal([dict(row) for row in base.execute(listed)], rows, "what --sql prints")
+        heaps = base.execute("\n".join(line[3:] for line in of_heaps.partition("\n\n")[0].splitlines()[1:])).fetchall()
+        t.equal([row["heap"] for row in heaps], [None, "malloc"], "heaps")
+        for row in map(dict, heaps):
+            left, made = ([block for side in sides for block in ((side[0], 100), (side[1], 300))[:n]] for n in (1, 2))
+            fits(t, row, "change_live_bytes", math.sqrt(variance(*left)), "change_live_relative_error")
+            fits(t, row, "change_peak_bytes", math.sqrt(variance(*made)), "change_peak_relative_error")
+            fits(t, row, "change_allocations", math.sqrt(variance(*made, power=0)), "change_allocated_count_relative_error")
+    t.check("relative_error" not in t.ask("diff", exact.path, exact.path, "--format=json").text, "of exact runs nothing is an estimate")
+
+
+@test
+def errors_of_a_view(t):
+    """What `top` shows of a database."""
+    db, blocks = kept_and_dropped(t, "seen.tmk", 50, 10), [(50, 100), (10, 300)]
+    for by, wanted in (("heap", {"heap": [blocks, blocks[:1]]}), ("site", {"load": [blocks[:1], blocks[:1]], "drop": [blocks[1:], []]}),
+                       ("scope", {"work": [blocks, blocks[:1]]})):
+        for row in json.loads(t.ask("top", db.path, f"--by={by}", "--format=json").text):
+            made, live = wanted[row.get("function") or row.get("name") or by]
+            t.equal((row["live_bytes"], row["live_count"], row["allocations"], row["allocated_bytes"]),
+                    (estimate(*live), estimate(*live, power=0), estimate(*made, power=0), estimate(*made)), f"{by}: {row}")
+            for column, of, power, error in (("live_bytes", live, 2, "relative_error"), ("live_count", live, 0, "count_relative_error"),
+                                             ("allocated_bytes", made, 2, "allocated_relative_error"), ("allocations", made, 0, "allocated_count_relative_error"),
+                                             ("peak_bytes", made, 2, "peak_relative_error")):
+                if column in row:
+                    fits(t, row, column, math.sqrt(variance(*of, power=power)), error)
+    shown = json.loads(t.ask("top", db.path, "--by=site", "--sort=allocated_relative_error", "--format=json").text)
+    t.equal([row["function"] for row in shown], ["drop", "load"], "sorted by an error")
+    t.check("relative_error" not in t.ask("top", kept_and_dropped(t, "all.tmk", 5, 5, mean=0).path, "--by=site", "--format=json").text, "no estimates")
+
+
 @test
 def errors_of_scopes(t):
     """Of two traces with the same names: `step` with 40 blocks of 100 bytes, inside it another `step` with 30 of 200, and in that `load` with 20 of 300. What is
     inside counts in a total once. In the second thread `early` closes before `late`, which was opened inside it: what both have in common is no scope's inside
     the other, so that the total of `early` has no error."""
-    def variance(*blocks, power=0):
-        return sum(n * (1 - probability(size)) / probability(size) ** 2 * size ** power for n, size in blocks)
-
     def traced(name, start_ns):
         trace, time, address = Trace(start_ns, sample_bytes=MEAN), 0, 0x10000
         user = trace.string("user")
@@ -471,7 +558,7 @@ def errors_of_scopes(t):
                 t.check(abs(error - math.sqrt(variance(*blocks, power=power)) / row[f"{of}_{column}"]) < 1e-4, f"{of}_{column}: {row}")
     single = json.loads(t.ask("scopes", db.path, "--from=0", "--process=2", "--format=json").text)
     for row, blocks in zip(single, (parts, parts[1:], parts[2:])):
-        t.check(abs(row["total_count_relative_error"] - math.sqrt(variance(*blocks)) / row["total_allocations"]) < 1e-4, f"a single scope: {row}")
+        t.check(abs(row["total_count_relative_error"] - math.sqrt(variance(*blocks, power=0)) / row["total_allocations"]) < 1e-4, f"a single scope: {row}")
     for window in ((), ("--from=0",)):
         sql = t.ask("scopes", db.path, *window, "--sql").text
         t.equal(t.ask("query", db.path, sql, "--format=json").text, t.ask("scopes", db.path, *window, "--format=json").text, "what --sql prints")
