@@ -5,6 +5,7 @@
  */
 #include "listing.h"
 #include "scans.h"
+#include "scope_errors.h"
 #include "talk.h"
 #include "verbs.h"
 
@@ -22,8 +23,8 @@ static const struct tm_usage usage = {
 		"  retained what the scope allocated and was live when it closed\n"
 		"  growth   the heap's peak while the scope was open, less what was live when it opened; the largest of its calls\n"
 		"  own      the most that was live of what the scope allocated; the largest of its calls\n"
-		"Of a sampled trace self and total have standard errors (self_relative_error of bytes, self_count_relative_error of\n"
-		"allocations), but for the total of scopes that overlap without lying in one another.\n"
+		"Of a sampled trace all but peaks have standard errors (self_relative_error of bytes, self_count_relative_error of\n"
+		"allocations, self_freed_relative_error, ...), but for sums over scopes that overlap without lying in one another.\n"
 		"A table shows the columns that matter most; --format=json and --format=csv have all, and --sort takes any.\n"
 		"--tree shows which scope lies in which, --means what a call costs on average (view scope_summary), --steps compares\n"
 		"the steps (view step_total). With --from or --to the single scopes that were opened in that window are listed\n"
@@ -46,66 +47,31 @@ static const struct tm_usage usage = {
 
 #define NOTHING "no scopes were recorded"
 
-/* --- errors of samples --- */
+#define OF_SAMPLES "of_samples"
+#define BY_NAME(rows, name) \
+	{ rows, "scope", "json_array(s.name, s.category)", "json_array(v.name, v.category)", "main", name }
 
-/* Expressions up to `erring` (heap_id, key, and of self and total: bytes, variance, count_variance): what was allocated in scopes, by the blocks
- * themselves. A key is one scope, or one name and category, in which a block counts once. */
-static const char errors[] =
-	"own AS MATERIALIZED (\n"
-	"  SELECT a.heap_id, a.scope_id, sum(a.size_bytes * a.weight) AS bytes, " TM_SQL_VARIANCES "\n"
-	"  FROM allocation AS a GROUP BY a.heap_id, a.scope_id),\n"
-	"around(scope_id, id) AS (\n"
-	"  SELECT DISTINCT scope_id, scope_id FROM own\n"
-	"  UNION ALL SELECT u.scope_id, s.parent_id FROM around AS u JOIN scope_packed AS s ON s.id = u.id WHERE s.parent_id IS NOT NULL),\n"
-	"keyed AS MATERIALIZED (\n"
-	"  SELECT u.scope_id, %s AS key, max(u.id = u.scope_id) AS is_self FROM around AS u JOIN scope AS s ON s.id = u.id GROUP BY 1, 2),\n"
-	"erring AS MATERIALIZED (\n"
-	"  SELECT w.heap_id, k.key, total(iif(k.is_self, w.bytes, 0)) AS self_bytes, total(iif(k.is_self, w.variance, 0)) AS self_variance,\n"
-	"         total(iif(k.is_self, w.count_variance, 0)) AS self_count_variance, total(w.bytes) AS total_bytes,\n"
-	"         total(w.variance) AS total_variance, total(w.count_variance) AS total_count_variance\n"
-	"  FROM keyed AS k JOIN own AS w ON w.scope_id = k.scope_id GROUP BY w.heap_id, k.key)";
-
-/* Scopes that overlap have blocks in common of which the scopes around a block do not tell: a sum that is not the row's has no error. */
-static void put_error(sqlite3_str *sql, const char *of, const char *variance, const char *column, const char *name) {
-	sqlite3_str_appendf(
-		sql,
-		",\n         iif(abs(e.%s_bytes - v.%s_allocated_bytes) <= 1 + 1e-6 * e.%s_bytes, round(sqrt(e.%s_%s) / v.%s_%s, 4), NULL)"
-		" AS %s_%s",
-		of, of, of, of, variance, of, column, of, name);
-}
-
-/* Expressions up to `estimate`: the rows of `rows` with errors. key: of a scope s; same: of a row v. */
-static void put_errors(sqlite3_str *sql, const char *rows, const char *key, const char *same) {
-	static const char *const sums[] = { "self", "total" };
-	sqlite3_str_appendf(sql, errors, key);
-	sqlite3_str_appendall(sql, ",\nestimate AS (\n  SELECT v.*");
-	for (int i = 0; i < 2; i++) {
-		put_error(sql, sums[i], "variance", "allocated_bytes", "relative_error");
-		put_error(sql, sums[i], "count_variance", "allocations", "count_relative_error");
-	}
-	sqlite3_str_appendf(sql,
-			    "\n  FROM %s AS v LEFT JOIN heap AS h ON h.process_id = v.process_id AND h.name = v.heap\n"
-			    "  LEFT JOIN erring AS e ON e.heap_id = h.id AND e.key = %s)",
-			    rows, same);
-}
+/* Of what a table shows beside those of the columns that it has. */
+#define HIDDEN_ERRORS \
+	"self_count_relative_error", "total_count_relative_error", "self_freed_relative_error", "self_freed_count_relative_error", \
+		"total_freed_relative_error", "total_freed_count_relative_error", "self_net_relative_error", "own_freed_relative_error"
 
 /* --- by name --- */
 
 static int list_totals(const struct tm_database *d, const struct tm_options *o, char *where) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
-	if (d->estimated) put_errors(sql, "scope_total", "json_array(s.name, s.category)", "json_array(v.name, v.category)");
+	if (d->estimated) tm_sql_scope_errors(sql, &(struct tm_scope_rows)BY_NAME("scope_total", OF_SAMPLES));
 	char *with = sqlite3_str_finish(sql);
 	struct tm_listing listing = {
 		.with = with,
-		.source = with ? "estimate" : "scope_total",
+		.source = with ? OF_SAMPLES : "scope_total",
 		.where = where,
 		.order = "total_allocated_bytes DESC, process_id, heap, name, category",
 		.share_column = "total_allocated_bytes",
 		.has_heap = true,
 		.nothing = NOTHING,
 		.hidden = { "self_freed_bytes", "total_freed_bytes", "self_net_bytes", "self_allocations", "total_allocations",
-			    "self_frees", "total_frees", "own_freed_bytes", "peak_bytes", "self_count_relative_error",
-			    "total_count_relative_error" },
+			    "self_frees", "total_frees", "own_freed_bytes", "peak_bytes", HIDDEN_ERRORS },
 		.estimated = { "self_allocated_bytes", "total_allocated_bytes", "total_net_bytes", "retained_bytes", "peak_growth_bytes",
 			       "peak_own_bytes" },
 	};
@@ -115,32 +81,54 @@ static int list_totals(const struct tm_database *d, const struct tm_options *o, 
 }
 
 static int list_means(const struct tm_database *d, const struct tm_options *o, char *where) {
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	if (d->estimated) {
+		tm_sql_scope_errors(sql, &(struct tm_scope_rows)BY_NAME("scope_total", "total_of_samples"));
+		sqlite3_str_appendall(
+			sql,
+			",\n" OF_SAMPLES
+			" AS (\n  SELECT v.*, t.total_relative_error AS mean_allocated_relative_error, t.total_net_relative_error AS net_relative_error,\n"
+			"         t.retained_relative_error FROM scope_summary AS v LEFT JOIN total_of_samples AS t ON t.process_id = v.process_id\n"
+			"  AND t.heap IS v.heap AND t.name = v.name AND t.category IS v.category)");
+	}
+	char *with = sqlite3_str_finish(sql);
 	struct tm_listing listing = {
-		.source = "scope_summary",
+		.with = with,
+		.source = with ? OF_SAMPLES : "scope_summary",
 		.where = where,
 		.order = "total_duration_ns DESC, process_id, heap, name, category",
 		.share_column = "mean_allocated_bytes",
 		.has_heap = true,
 		.nothing = NOTHING,
-		.hidden = { "retained_bytes", "peak_bytes" },
+		.hidden = { "retained_bytes", "peak_bytes", "retained_relative_error" },
 		.estimated = { "mean_allocated_bytes", "mean_peak_growth_bytes", "peak_growth_bytes", "net_bytes" },
 	};
-	return tm_listing_run(d, o, &listing);
+	int status = tm_listing_run(d, o, &listing);
+	sqlite3_free(with);
+	return status;
 }
 
 static int list_steps(const struct tm_database *d, const struct tm_options *o) {
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	if (d->estimated) tm_sql_step_errors(sql);
+	char *with = sqlite3_str_finish(sql);
 	struct tm_listing listing = {
-		.source = "step_total",
+		.with = with,
+		.source = with ? "step_of_samples" : "step_total",
 		.order = "process_id, start_ns, step_id, heap IS NOT NULL, heap",
 		.share_column = "peak_bytes",
 		.has_heap = true,
 		.nothing = "no steps were recorded",
-		.hidden = { "step_id", "end_ns", "peak_growth_bytes", "survived_count", "frees", "rss_begin_bytes" },
+		.hidden = { "step_id", "end_ns", "peak_growth_bytes", "survived_count", "frees", "rss_begin_bytes",
+			    "allocated_count_relative_error", "freed_count_relative_error", "live_begin_relative_error",
+			    "survived_count_relative_error" },
 		.estimated = { "allocated_bytes", "freed_bytes", "net_bytes", "allocations", "live_begin_bytes", "live_end_bytes",
 			       "peak_bytes", "survived_bytes" },
 		.null_heap = "(all)",
 	};
-	return tm_listing_run(d, o, &listing);
+	int status = tm_listing_run(d, o, &listing);
+	sqlite3_free(with);
+	return status;
 }
 
 /* --- in a window --- */
@@ -164,20 +152,19 @@ static int list_instances(const struct tm_database *d, const struct tm_options *
 	sqlite3_str_appendall(sql, "))");
 	if (d->estimated) {
 		sqlite3_str_appendall(sql, ",\n");
-		put_errors(sql, "opened", "s.id", "v.scope_id");
+		tm_sql_scope_errors(sql, &(struct tm_scope_rows){ "opened", "scope", "s.id", "v.scope_id", "main", OF_SAMPLES });
 	}
 	char *with = sqlite3_str_finish(sql);
 	struct tm_listing listing = {
 		.with = with,
-		.source = d->estimated ? "estimate" : "opened",
+		.source = d->estimated ? OF_SAMPLES : "opened",
 		.where = where,
 		.order = "start_ns, scope_id, heap",
 		.share_column = "total_allocated_bytes",
 		.has_heap = true,
 		.nothing = "no scope was opened then",
 		.hidden = { "thread_id", "end_ns", "self_freed_bytes", "total_freed_bytes", "self_net_bytes", "self_allocations",
-			    "total_allocations", "self_frees", "total_frees", "own_freed_bytes", "peak_bytes", "self_count_relative_error",
-			    "total_count_relative_error" },
+			    "total_allocations", "self_frees", "total_frees", "own_freed_bytes", "peak_bytes", HIDDEN_ERRORS },
 		.estimated = { "self_allocated_bytes", "total_allocated_bytes", "total_net_bytes", "retained_bytes", "peak_growth_bytes",
 			       "peak_own_bytes" },
 	};
@@ -192,7 +179,7 @@ static int list_instances(const struct tm_database *d, const struct tm_options *
  * first. What two of a line that overlap have in common counts once. A line has its scopes as a list, and not all the names around it as a
  * text: levels may be thousands, and each scope is in one list. */
 static const char tree[] =
-	"opened AS MATERIALIZED (SELECT id, parent_id, process_id, name, category, end_ns - start_ns AS duration_ns FROM scope WHERE id > 0),\n"
+	"opened AS MATERIALIZED (\n  SELECT id, parent_id, process_id, name, category, end_ns, end_ns - start_ns AS duration_ns FROM scope WHERE id > 0),\n"
 	"path AS MATERIALIZED (\n"
 	"  WITH RECURSIVE down(path, around, depth, ids) AS (\n"
 	"    SELECT min(id), 0, 0, json_group_array(id) FROM opened WHERE parent_id IS NULL GROUP BY process_id, name\n"
@@ -201,7 +188,7 @@ static const char tree[] =
 	"      SELECT json_group_array(json(ids)) FROM (\n"
 	"        SELECT json_group_array(s.id) AS ids FROM json_each(p.ids) AS i CROSS JOIN opened AS s ON s.parent_id = i.value\n"
 	"        GROUP BY s.name))) AS c)\n"
-	"  SELECT s.id, s.process_id, d.around, d.path, s.name, s.category, d.depth, s.duration_ns\n"
+	"  SELECT s.id, s.process_id, d.around, d.path, s.name, s.category, d.depth, s.end_ns, s.duration_ns\n"
 	"  FROM down AS d CROSS JOIN json_each(d.ids) AS i CROSS JOIN opened AS s ON s.id = i.value),\n"
 	"spent AS MATERIALIZED (SELECT path, count(*) AS calls, sum(duration_ns) AS duration_ns FROM path GROUP BY path),\n"
 	"shared AS MATERIALIZED (\n"
@@ -234,7 +221,11 @@ static const char tree[] =
 	"  SELECT *, row_number() OVER () AS place FROM inward),\n"
 	"tree AS (\n"
 	"  SELECT process_id, heap, %s AS name, category, categories, depth, calls, duration_ns, self_allocated_bytes, total_allocated_bytes,\n"
-	"         total_net_bytes, retained_bytes, peak_growth_bytes, peak_own_bytes, estimated, place FROM sorted)";
+	"         total_net_bytes, retained_bytes, peak_growth_bytes, peak_own_bytes, estimated, place, path FROM sorted)";
+
+#define LINE_COLUMNS \
+	"process_id, heap, name, category, depth, calls, duration_ns, self_allocated_bytes, total_allocated_bytes,\n" \
+	"  total_net_bytes, retained_bytes, peak_growth_bytes, peak_own_bytes, estimated"
 
 /* A line may be of scopes of several categories. */
 static int list_tree(const struct tm_database *d, const struct tm_options *o) {
@@ -245,12 +236,17 @@ static int list_tree(const struct tm_database *d, const struct tm_options *o) {
 	sqlite3_str_append(sql, tree, (int)(hole - tree));
 	sqlite3_str_appendall(sql, is_table ? "substr('                                        ', 1, 2 * depth) || name" : "name");
 	sqlite3_str_appendall(sql, hole + 2);
+	if (d->estimated) {
+		sqlite3_str_appendall(sql, ",\n");
+		tm_sql_line_errors(sql, &(struct tm_scope_rows){ "tree", "path", "s.path", "v.path", "main", OF_SAMPLES });
+	}
 	char *with = sqlite3_str_finish(sql);
 	struct tm_listing listing = {
 		.with = with,
-		.columns = "process_id, heap, name, category, depth, calls, duration_ns, self_allocated_bytes, total_allocated_bytes,\n"
-			   "  total_net_bytes, retained_bytes, peak_growth_bytes, peak_own_bytes, estimated",
-		.source = "tree",
+		.columns = d->estimated ? LINE_COLUMNS
+				   ",\n  self_relative_error, total_relative_error, total_net_relative_error, retained_relative_error"
+					: LINE_COLUMNS,
+		.source = d->estimated ? OF_SAMPLES : "tree",
 		.where = where,
 		.order = "place",
 		.share_column = "total_allocated_bytes",

@@ -31,7 +31,7 @@ struct tm_listing {
 	const char *bar_column;   /* as in struct tm_render_plan */
 	const char *share_column; /* as there, unless --sort asks for another quantity */
 	const char *value_as;     /* as there, and so it is sorted */
-	const char *hidden[16];   /* more columns that its table leaves out */
+	const char *hidden[24];   /* more columns that its table leaves out */
 	const char *estimated[8]; /* columns that are estimates where the trace was sampled */
 	const char *null_heap;
 	/* A query over the listed rows that a table shows instead of them, because they are too many to read; NULL: none. To be freed with

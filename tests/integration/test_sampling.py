@@ -565,6 +565,74 @@ def errors_of_scopes(t):
 
 
 @test
+def errors_of_what_scopes_free_and_keep(t):
+    """Of `outer` with 10 blocks of 100 bytes, and in it `inner` with 20 of 200, which frees 4 and 5 of them. A step begins; `outer` frees 3 more of the 20. Behind
+    both come 2 blocks of 300, and one of the 10 is freed. What is allocated and freed in one scope, or step, changes a net in no way."""
+    trace, clock = Trace(sample_bytes=MEAN), iter(range(100, 1 << 20, 5))
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    user = trace.string("user")
+
+    def opened(name):
+        return scope("scope_push", next(clock), name=trace.string(name), category=user)
+
+    def made(first, n, size):
+        return [malloc(next(clock), 0x10000 * first + 512 * i, size, trace.stack("f")) for i in range(n)]
+
+    def freed(first, begin, n):
+        return [free(next(clock), 0x10000 * first + 512 * i) for i in range(begin, begin + n)]
+    events = [step(next(clock), 1), opened("outer"), *made(1, 10, 100), opened("inner"), *made(2, 20, 200), *freed(1, 0, 4), *freed(2, 0, 5), scope("scope_end", next(clock), category=user),
+              step(next(clock), 2), *freed(2, 5, 3), scope("scope_end", next(clock), category=user), *made(3, 2, 300), *freed(1, 4, 1)]
+    trace.events(1, events)
+    trace.exit(1, end := next(clock))
+    trace.end(1, end + 10)
+    db = t.imported(trace.save(t.path("kept.tmk")))
+    A, B, C = 100, 200, 300
+    wanted = {"outer": {"self": [(10, A)], "total": [(10, A), (20, B)], "self_freed": [(3, B)], "total_freed": [(4, A), (8, B)], "self_net": [(10, A), (3, B)],
+                        "total_net": [(6, A), (12, B)], "own_freed": [(5, A), (8, B)], "retained": [(6, A), (12, B)]},
+              "inner": {"self": [(20, B)], "total": [(20, B)], "self_freed": [(4, A), (5, B)], "total_freed": [(4, A), (5, B)], "self_net": [(4, A), (15, B)],
+                        "total_net": [(4, A), (15, B)], "own_freed": [(8, B)], "retained": [(15, B)]},
+              "[unscoped]": {"self": [(2, C)], "total": [(2, C)], "self_freed": [(1, A)], "total_freed": [(1, A)], "self_net": [(2, C), (1, A)],
+                             "total_net": [(2, C), (1, A)], "own_freed": [], "retained": [(2, C)]}}
+    counted = {"self": "self_allocations", "total": "total_allocations", "self_freed": "self_frees", "total_freed": "total_frees"}
+    sized = {"self": "self_allocated_bytes", "total": "total_allocated_bytes"}
+
+    def errors_fit(row, of, count=False):
+        blocks = wanted[row["name"]][of]
+        fits(t, row, sized.get(of, of + "_bytes"), math.sqrt(variance(*blocks)), of + "_relative_error")
+        if count:
+            fits(t, row, counted[of], math.sqrt(variance(*blocks, power=0)), of + "_count_relative_error")
+    for options, names in (((), {"outer", "inner", "[unscoped]"}), (("--from=0",), {"outer", "inner"})):
+        rows = json.loads(t.ask("scopes", db.path, *options, "--format=json").text)
+        t.equal({row["name"] for row in rows}, names, "scopes")
+        for row in rows:
+            for of in wanted[row["name"]]:
+                errors_fit(row, of, of in counted)
+    for row in json.loads(t.ask("scopes", db.path, "--tree", "--format=json").text):
+        for of in ("self", "total", "total_net", "retained"):
+            errors_fit(row, of)
+    for row in json.loads(t.ask("scopes", db.path, "--means", "--format=json").text):
+        fits(t, row, "mean_allocated_bytes", math.sqrt(variance(*wanted[row["name"]]["total"])), "mean_allocated_relative_error")
+        fits(t, row, "net_bytes", math.sqrt(variance(*wanted[row["name"]]["total_net"])), "net_relative_error")
+        errors_fit(row, "retained")
+    of_steps = {1: {"allocated": [(10, A), (20, B)], "freed": [(4, A), (5, B)], "net": [(6, A), (15, B)], "live_begin": [], "live_end": [(6, A), (15, B)],
+                    "survived": [(6, A), (15, B)]},
+                2: {"allocated": [(2, C)], "freed": [(1, A), (3, B)], "net": [(2, C), (1, A), (3, B)], "live_begin": [(6, A), (15, B)],
+                    "live_end": [(5, A), (12, B), (2, C)], "survived": [(2, C)]}}
+    rows = json.loads(t.ask("scopes", db.path, "--steps", "--format=json").text)
+    t.equal([(row["n"], row["heap"]) for row in rows], [(1, None), (1, "malloc"), (2, None), (2, "malloc")], "steps")
+    for row in rows:
+        for of, blocks in of_steps[row["n"]].items():
+            fits(t, row, of + "_bytes", math.sqrt(variance(*blocks)), of + "_relative_error")
+            count = {"allocated": "allocations", "freed": "frees", "survived": "survived_count"}.get(of)
+            if count:
+                fits(t, row, count, math.sqrt(variance(*blocks, power=0)), of + "_count_relative_error")
+    for options in ((), ("--from=0",), ("--tree",), ("--means",), ("--steps",)):
+        sql = t.ask("scopes", db.path, *options, "--format=json", "--sql").text
+        t.equal(t.ask("query", db.path, sql, "--format=json").text, t.ask("scopes", db.path, *options, "--format=json").text, f"what --sql prints with {options}")
+
+
+@test
 def nothing_outside_of_scopes(t):
     """A block that is freed and one that stays, both in a scope, in each of 60 processes: rounded one by one, what was freed in the scope may be one more
     than what was allocated less what is live."""
