@@ -60,7 +60,7 @@ static const struct tm_usage usage = {
 
 static int list_totals(const struct tm_database *d, const struct tm_options *o, char *where) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
-	if (d->estimated) tm_sql_scope_errors(sql, &(struct tm_scope_rows)BY_NAME("scope_total", OF_SAMPLES));
+	int status = d->estimated ? tm_sql_scope_errors(sql, d, o, &(struct tm_scope_rows)BY_NAME("scope_total", OF_SAMPLES)) : 0;
 	char *with = sqlite3_str_finish(sql);
 	struct tm_listing listing = {
 		.with = with,
@@ -75,15 +75,16 @@ static int list_totals(const struct tm_database *d, const struct tm_options *o, 
 		.estimated = { "self_allocated_bytes", "total_allocated_bytes", "total_net_bytes", "retained_bytes", "peak_growth_bytes",
 			       "peak_own_bytes" },
 	};
-	int status = tm_listing_run(d, o, &listing);
+	if (!status) status = tm_listing_run(d, o, &listing);
 	sqlite3_free(with);
 	return status;
 }
 
 static int list_means(const struct tm_database *d, const struct tm_options *o, char *where) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	int status = 0;
 	if (d->estimated) {
-		tm_sql_scope_errors(sql, &(struct tm_scope_rows)BY_NAME("scope_total", "total_of_samples"));
+		status = tm_sql_scope_errors(sql, d, o, &(struct tm_scope_rows)BY_NAME("scope_total", "total_of_samples"));
 		sqlite3_str_appendall(
 			sql,
 			",\n" OF_SAMPLES
@@ -103,14 +104,14 @@ static int list_means(const struct tm_database *d, const struct tm_options *o, c
 		.hidden = { "retained_bytes", "peak_bytes", "retained_relative_error" },
 		.estimated = { "mean_allocated_bytes", "mean_peak_growth_bytes", "peak_growth_bytes", "net_bytes" },
 	};
-	int status = tm_listing_run(d, o, &listing);
+	if (!status) status = tm_listing_run(d, o, &listing);
 	sqlite3_free(with);
 	return status;
 }
 
 static int list_steps(const struct tm_database *d, const struct tm_options *o) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
-	if (d->estimated) tm_sql_step_errors(sql);
+	int status = d->estimated ? tm_sql_step_errors(sql, d, o) : 0;
 	char *with = sqlite3_str_finish(sql);
 	struct tm_listing listing = {
 		.with = with,
@@ -126,7 +127,7 @@ static int list_steps(const struct tm_database *d, const struct tm_options *o) {
 			       "peak_bytes", "survived_bytes" },
 		.null_heap = "(all)",
 	};
-	int status = tm_listing_run(d, o, &listing);
+	if (!status) status = tm_listing_run(d, o, &listing);
 	sqlite3_free(with);
 	return status;
 }
@@ -150,9 +151,11 @@ static int list_instances(const struct tm_database *d, const struct tm_options *
 				   "  WHERE EXISTS (SELECT 1 FROM bound AS i WHERE i.process_id = s.process_id");
 	tm_sql_window(sql, o, "s.start_ns", "s.start_ns");
 	sqlite3_str_appendall(sql, "))");
+	int status = 0;
 	if (d->estimated) {
 		sqlite3_str_appendall(sql, ",\n");
-		tm_sql_scope_errors(sql, &(struct tm_scope_rows){ "opened", "scope", "s.id", "v.scope_id", "main", OF_SAMPLES });
+		status = tm_sql_scope_errors(sql, d, o,
+					     &(struct tm_scope_rows){ "opened", "scope", "s.id", "v.scope_id", "main", OF_SAMPLES });
 	}
 	char *with = sqlite3_str_finish(sql);
 	struct tm_listing listing = {
@@ -168,7 +171,7 @@ static int list_instances(const struct tm_database *d, const struct tm_options *
 		.estimated = { "self_allocated_bytes", "total_allocated_bytes", "total_net_bytes", "retained_bytes", "peak_growth_bytes",
 			       "peak_own_bytes" },
 	};
-	int status = tm_listing_run(d, o, &listing);
+	if (!status) status = tm_listing_run(d, o, &listing);
 	sqlite3_free(with);
 	return status;
 }
@@ -236,9 +239,10 @@ static int list_tree(const struct tm_database *d, const struct tm_options *o) {
 	sqlite3_str_append(sql, tree, (int)(hole - tree));
 	sqlite3_str_appendall(sql, is_table ? "substr('                                        ', 1, 2 * depth) || name" : "name");
 	sqlite3_str_appendall(sql, hole + 2);
+	int status = 0;
 	if (d->estimated) {
 		sqlite3_str_appendall(sql, ",\n");
-		tm_sql_line_errors(sql, &(struct tm_scope_rows){ "tree", "path", "s.path", "v.path", "main", OF_SAMPLES });
+		status = tm_sql_line_errors(sql, d, o, &(struct tm_scope_rows){ "tree", "path", "s.path", "v.path", "main", OF_SAMPLES });
 	}
 	char *with = sqlite3_str_finish(sql);
 	struct tm_listing listing = {
@@ -256,7 +260,9 @@ static int list_tree(const struct tm_database *d, const struct tm_options *o) {
 		.estimated = { "self_allocated_bytes", "total_allocated_bytes", "total_net_bytes", "retained_bytes", "peak_growth_bytes",
 			       "peak_own_bytes" },
 	};
-	int status = with && (where || !o->category) ? tm_listing_run(d, o, &listing) : tm_fail("cannot read '%s': out of memory", d->path);
+	if (!status)
+		status = with && (where || !o->category) ? tm_listing_run(d, o, &listing)
+							 : tm_fail("cannot read '%s': out of memory", d->path);
 	sqlite3_free(with);
 	sqlite3_free(where);
 	return status;

@@ -101,9 +101,10 @@ const char *tm_sql_sum_bytes(const struct tm_database *d);
 #define TM_SQL_COUNT_VARIANCE "sum(a.weight * (a.weight - 1))"
 #define TM_SQL_VARIANCES TM_SQL_VARIANCE " AS variance, " TM_SQL_COUNT_VARIANCE " AS count_variance"
 /* Of a row with both variances: relative_error and count_relative_error, the standard errors of its columns `bytes` and `count` as shares of them. */
-#define TM_SQL_ERRORS(row, bytes, count) \
-	"round(sqrt(" row ".variance) / " row "." bytes ", 4) AS relative_error,\n" \
-	"         round(sqrt(" row ".count_variance) / " row "." count ", 4) AS count_relative_error"
+#define TM_SQL_ERRORS(row, bytes, count) TM_SQL_ERRORS_OF(row, row, bytes, count)
+#define TM_SQL_ERRORS_OF(variances, row, bytes, count) \
+	"round(sqrt(" variances ".variance) / " row "." bytes ", 4) AS relative_error,\n" \
+	"         round(sqrt(" variances ".count_variance) / " row "." count ", 4) AS count_relative_error"
 #define TM_ERRORS_OF(row) ", " row ".relative_error, " row ".count_relative_error"
 
 #endif

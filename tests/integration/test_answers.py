@@ -337,8 +337,15 @@ def windows_of_samples(t):
             t.check(abs(error(row["heap"], is_live(row["ts_ns"]), 0) / row["live_count"] - row["count_relative_error"]) < 1e-4, f"{window}: of the count of {row}")
         sql = t.run([os.path.join(t.build, "bin/tidemark"), "peak", one, *window, "--sql"], status=0).text.partition("\n\n--")[0]
         t.equal(ask(t, one, "query", sql), rows, "what --sql prints")
-        for verb in (("peak", "--sites"), ("timeline",), ("timeline", "--heap=mmap")):
-            compare(t, one, other, *verb, *window)
+        compare(t, one, other, "peak", "--sites", *window)
+        for options in ((), ("--heap=mmap",), ("--buckets=7",)):
+            rows = compare(t, one, other, "timeline", *options, *window)
+            for row in dice.sample(rows, min(len(rows), 12)):
+                for column, name, power in (("live_bytes", "relative_error", 2), ("live_count", "count_relative_error", 0)):
+                    of = row[column] and error(row["heap"], is_live(row["ts_ns"]), power) / row[column]
+                    t.check((row[name] is None) if not row[column] else abs(of - row[name]) < 1e-4, f"{window} {options}: {name}, {of}: {row}")
+    sql = t.run([os.path.join(t.build, "bin/tidemark"), "timeline", one, "--format=json", "--sql"], status=0).text
+    t.equal(ask(t, one, "query", sql), ask(t, one, "timeline"), "what --sql prints")
     for row in ask(t, one, "summary"):
         for of, is_counted, size, count in (("allocated", lambda *_: True, "allocated_bytes", "allocations"),
                                             ("peak", is_live(row["peak_ns"]), "peak_bytes", "peak_count"),
