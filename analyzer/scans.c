@@ -303,16 +303,21 @@ bool tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_
 	tm_sql_instants(sql, o, NULL);
 	sqlite3_str_appendall(sql, ",\n");
 	if (d->has_checkpoints) put_places(sql, o);
-	bool is_made = make_short_lived(sql, d, o);
+	bool is_made = make_short_lived(sql, d, o), is_whole = !tm_has_window(o);
 	if (!is_made) put_short_lived(sql, d, o);
 	sqlite3_str_appendf(
 		sql,
-		",\nunnamed AS (\n  SELECT t.process_id, t.heap, t.stack_id, t.count, t.bytes,\n"
+		",\nunnamed AS (\n  SELECT t.process_id, t.heap, t.stack_id, t.count, t.bytes,%s\n"
 		"         (SELECT max(h.estimated) FROM heap AS h WHERE h.process_id = t.process_id AND h.name = t.heap) AS estimated%s\n"
 		"  FROM short_lived AS t),\n"
 		"made AS (\n  SELECT b.process_id, b.heap, b.stack_id, b.count, b.bytes, f.function, f.file, f.line, m.path AS module,\n"
-		"         f.module_offset, b.estimated%s\n  FROM unnamed AS b\n" TM_SQL_SITE_JOIN("b") ")",
-		d->estimated ? ",\n         " TM_SQL_ERRORS("t", "bytes", "count") : "", d->estimated ? TM_ERRORS_OF("b") : "");
+		"         f.module_offset%s, b.estimated%s\n  FROM unnamed AS b\n" TM_SQL_SITE_JOIN("b") ")",
+		is_whole
+			? "\n         (SELECT k.allocations FROM heap AS h JOIN site_total AS k ON k.heap_id = h.id AND k.process_id = h.process_id\n"
+			  "          WHERE h.process_id = t.process_id AND h.name = t.heap AND k.stack_id = t.stack_id) AS allocations,"
+			: "",
+		d->estimated ? ",\n         " TM_SQL_ERRORS("t", "bytes", "count") : "", is_whole ? ", b.allocations" : "",
+		d->estimated ? TM_ERRORS_OF("b") : "");
 	return is_made;
 }
 

@@ -67,7 +67,7 @@ void tm_sql_peak_instants(sqlite3_str *sql, const struct tm_database *d, const s
 bool tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
 
 /* Common table expressions `instant` ... `made`: temporary blocks that were allocated in the window, with the columns of the view
- * temporary that do not come from elsewhere; with errors where the trace was sampled, as there. `unnamed` as of tm_sql_live().
+ * temporary, but for allocations where there is a window; with errors where the trace was sampled, as there. `unnamed` as of tm_sql_live().
  * true: they were added up now. */
 bool tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
 

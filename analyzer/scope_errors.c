@@ -92,13 +92,10 @@ static void put_sums(sqlite3_str *sql, const struct tm_scope_rows *r) {
 
 /* The same of a table that is made now. */
 static int make_sums(sqlite3_str *sql, const struct tm_database *d, const struct tm_scope_rows *r) {
-	char *before = sqlite3_mprintf("%s", sqlite3_str_length(sql) ? sqlite3_str_value(sql) : ""),
-	     *keys = before ? sqlite3_mprintf(
-				      "WITH %s no_more AS (SELECT 1)\nSELECT s.id, dense_rank() OVER (ORDER BY %s) AS number FROM %s AS s",
-				      before, r->key, r->scopes)
-			    : NULL;
+	const char *before = sqlite3_str_length(sql) ? sqlite3_str_value(sql) : "";
+	char *keys = sqlite3_mprintf("WITH %s no_more AS (SELECT 1)\nSELECT s.id, dense_rank() OVER (ORDER BY %s) AS number FROM %s AS s",
+				     before, r->key, r->scopes);
 	int status = keys ? tm_scope_blocks_make(d, r->schema, keys, "scope_sum") : TM_BLOCKS_IN_SQL;
-	sqlite3_free(before);
 	sqlite3_free(keys);
 	if (status) return status;
 	sqlite3_str_appendf(sql,
@@ -114,10 +111,10 @@ static int put_errors(sqlite3_str *sql, const struct tm_database *d, const struc
 	if (status) put_sums(sql, r);
 	sqlite3_str_appendf(sql, ",\n%s AS (\n  SELECT v.*", r->name);
 	for (size_t i = 0; i < count; i++)
-		sqlite3_str_appendf(
-			sql,
-			",\n         iif(abs(%s - v.%s) <= 2 + 1e-6 * (e.total_allocated + e.total_freed), round(sqrt(max(%s, 0)) / abs(v.%s), 4), NULL) AS %s",
-			errors[i].sum, errors[i].checked, errors[i].variance, errors[i].column, errors[i].name);
+		sqlite3_str_appendf(sql,
+				    ",\n         iif(abs(%s - v.%s) <= 2 + 1e-6 * (e.total_allocated + e.total_freed),\n"
+				    "         round(sqrt(max(%s, 0)) / abs(v.%s), 4), NULL) AS %s",
+				    errors[i].sum, errors[i].checked, errors[i].variance, errors[i].column, errors[i].name);
 	sqlite3_str_appendf(sql,
 			    "\n  FROM %s AS v LEFT JOIN %s.heap AS h ON h.process_id = v.process_id AND h.name = v.heap\n"
 			    "  LEFT JOIN erring AS e ON e.heap_id = h.id AND e.key = %s)",
@@ -135,7 +132,7 @@ int tm_sql_line_errors(sqlite3_str *sql, const struct tm_database *d, const stru
 
 /* --- steps --- */
 
-/* A step that began before a ring's window begins with it, but for what survived. What was done in one was done between the last moments before it and of it. */
+/* A step that began before a ring's window begins with it, but for what survived. What it did came between the last instants before it and of it. */
 static const char bounds[] =
 	"known AS MATERIALIZED (\n"
 	"  SELECT s.id, s.process_id, s.end_ns, max(s.start_ns, coalesce((SELECT max(g.end_ns) FROM coverage_gap AS g\n"

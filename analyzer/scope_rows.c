@@ -259,13 +259,23 @@ static void write_overlaps(struct scope_writer *c) {
 
 /* --- steps --- */
 
+/* Each of these was rounded by itself: what was freed, or where that is nothing what was allocated, is set so that begin + allocated - freed = end. */
+static void settle_rounding(const struct tm_scope_step_use *u, uint64_t begin, uint64_t end, uint64_t *allocated, uint64_t *freed) {
+	uint64_t left = begin + *allocated - *freed;
+	if (difference(left, end) > 2 || difference(end, left) > 2) return; /* events were lost */
+	if (u->freed.bytes) *freed = difference(begin + *allocated, end);
+	else *allocated = difference(end, begin);
+}
+
 static void write_step_use(struct scope_writer *c, sqlite3_stmt *row, uint64_t step_row, const struct tm_scope_step_use *u) {
 	struct tm_account process = { .ledger = &c->r->ledgers[c->x->steps.items[u->step].process - 1] };
 	const struct tm_account *a = u->account ? u->account : &process;
 	struct tm_amount made = tm_whole_amount(a, u->allocated), early = tm_whole_amount(a, u->early),
 			 freed = tm_whole_amount(a, u->freed), begin = tm_whole_amount(a, u->begin), end = tm_whole_amount(a, u->end),
 			 own = tm_whole_amount(a, u->own_freed);
-	tm_store_row(c->store, row, "nnnnnnnnnnnnn", step_row, u->account ? a->id : 0, made.bytes - early.bytes, made.count - early.count,
+	uint64_t allocated_bytes = made.bytes - early.bytes;
+	if (a->ledger->scale.mean_bytes > 0) settle_rounding(u, begin.bytes, end.bytes, &allocated_bytes, &freed.bytes);
+	tm_store_row(c->store, row, "nnnnnnnnnnnnn", step_row, u->account ? a->id : 0, allocated_bytes, made.count - early.count,
 		     freed.bytes, freed.count, begin.bytes, begin.count, end.bytes, end.count, tm_scaled_bytes(a, u->peak),
 		     difference(made.bytes, own.bytes), difference(made.count + tm_scaled_count(a, u->own_parts), own.count));
 }

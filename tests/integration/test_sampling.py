@@ -652,4 +652,52 @@ def nothing_outside_of_scopes(t):
     t.check(len(rows) == 60 and all(x in (0, 1) for row in rows for x in row), f"{rows}")
 
 
+@test
+def steps_add_up(t):
+    """Of 80 steps, each with a block of another size that stays and one that goes, but for each tenth, which frees nothing, and each that allocates nothing."""
+    trace, clock, live, wrong = Trace(sample_bytes=MEAN), iter(range(100, 1 << 20, 5)), 0, 0
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    events, kept = [], []
+    for n in range(80):
+        events.append(step(next(clock), n))
+        begin, freed, made = live, 0, 0
+        if n % 10 != 5:
+            kept.append((0x10000 + 4096 * n, 101 + 7 * n))
+            events.append(malloc(next(clock), *kept[-1], trace.stack("f")))
+            made = kept[-1][1] / probability(kept[-1][1])
+        if n % 10 and len(kept) > 8:
+            address, size = kept.pop(0)
+            events.append(free(next(clock), address))
+            freed = size / probability(size)
+        live = begin + made - freed
+        wrong += round(begin) + round(made) - round(freed) != round(live)
+    trace.events(1, events)
+    trace.exit(1, end := next(clock))
+    trace.end(1, end + 10)
+    db = t.imported(trace.save(t.path("eighty.tmk")))
+    t.check(wrong > 5, "rounding makes a difference")
+    rows = db.rows("select n, allocations, allocated_bytes, frees, freed_bytes, live_begin_bytes, live_end_bytes from step_total")
+    t.equal(len(rows), 160, "steps of the heap, and of the process")
+    for n, allocations, allocated, frees, freed, begin, end in rows:
+        t.equal(begin + allocated - freed, end, f"step {n}")
+        t.check((allocated > 0) == (allocations > 0) and (freed > 0) == (frees > 0), f"step {n}: {allocations, allocated, frees, freed}")
+
+
+@test
+def temporary_blocks_of_all(t):
+    """Two of three blocks of a call stack are freed before the next allocation: the third tells how many there were."""
+    trace = Trace(sample_bytes=MEAN)
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    stack = trace.stack("f")
+    trace.events(1, [malloc(100, 0x1000, 100, stack), free(110, 0x1000), malloc(120, 0x1000, 100, stack), free(130, 0x1000), malloc(140, 0x1000, 100, stack)])
+    trace.exit(1, 200)
+    trace.end(1, 210)
+    db = t.imported(trace.save(t.path("three.tmk")))
+    row, = json.loads(t.ask("temporary", db.path, "--format=json").text)
+    t.equal((row["count"], row["allocations"]), (estimate((2, 100), power=0), estimate((3, 100), power=0)), "of all")
+    t.equal({column[0] for column in db.connection.execute("select * from temporary").description} - set(row), set(), "columns")
+
+
 main()
