@@ -8,6 +8,7 @@
 
 #include "listing.h"
 #include "scans.h"
+#include "scope_errors.h"
 #include "site_sums.h"
 #include "talk.h"
 #include "verbs.h"
@@ -157,17 +158,29 @@ static const struct tm_listing heaps = {
 	.null_heap = "(all)",
 };
 
-#define SCOPES(side) \
-	"(SELECT heap, name, sum(calls) AS calls, sum(total_allocated_bytes) AS allocated_bytes, sum(retained_bytes) AS retained_bytes," \
-	" max(peak_growth_bytes) AS peak_growth_bytes FROM scopes_" side " GROUP BY heap, name)"
-
 /* clang-format off */
-static const char scope_changes[] =
-	"s AS (SELECT heap, name FROM scopes_after UNION SELECT heap, name FROM scopes_before),\n"
-	"scope_change AS (\n  SELECT s.heap, s.name, " CHANGE("calls") ",\n    " CHANGE("retained_bytes") ",\n    " CHANGE("allocated_bytes") ",\n"
-	"    " CHANGE("peak_growth_bytes") "\n"
-	"  FROM s LEFT JOIN " SCOPES("after") " AS a ON a.heap IS s.heap AND a.name = s.name\n"
-	"    LEFT JOIN " SCOPES("before") " AS b ON b.heap IS s.heap AND b.name = s.name)";
+#define SCOPES(side, more) \
+	"(SELECT heap, name, sum(calls) AS calls, sum(total_allocated_bytes) AS allocated_bytes, sum(retained_bytes) AS retained_bytes," \
+	" max(peak_growth_bytes) AS peak_growth_bytes" more " FROM scopes_" side " GROUP BY heap, name)"
+#define SCOPE_CHANGES(of_scope, of_pair) \
+	"s AS (SELECT heap, name FROM scopes_after UNION SELECT heap, name FROM scopes_before),\n" \
+	"scope_change AS (\n  SELECT s.heap, s.name, " CHANGE("calls") ",\n    " CHANGE("retained_bytes") ",\n    " CHANGE("allocated_bytes") ",\n" \
+	"    " CHANGE("peak_growth_bytes") of_pair "\n" \
+	"  FROM s LEFT JOIN " SCOPES("after", of_scope) " AS a ON a.heap IS s.heap AND a.name = s.name\n" \
+	"    LEFT JOIN " SCOPES("before", of_scope) " AS b ON b.heap IS s.heap AND b.name = s.name)"
+/* A sum with an error that is not known has none. */
+#define TOTAL_IF_KNOWN(name) ", iif(count(*) = count(" name "), sum(" name "), NULL) AS " name
+#define BOTH_IF_KNOWN(name) ",\n    iif(a.name IS NULL, 0, a." name ") + iif(b.name IS NULL, 0, b." name ") AS " name
+
+static const char scope_changes[] = SCOPE_CHANGES("", "");
+static const char scope_changes_of_estimates[] = SCOPE_CHANGES(
+	TOTAL_IF_KNOWN("retained_variance") TOTAL_IF_KNOWN("allocated_variance"),
+	BOTH_IF_KNOWN("retained_variance") BOTH_IF_KNOWN("allocated_variance"));
+static const char scope_columns_of_estimates[] =
+	"heap, name, " FIGURES("calls") ", " FIGURES("retained_bytes") ",\n"
+	"  " FIGURES("allocated_bytes") ", " FIGURES("peak_growth_bytes")
+	CHANGE_ERROR("retained_variance", "change_retained_bytes", "change_retained_relative_error")
+	CHANGE_ERROR("allocated_variance", "change_allocated_bytes", "change_allocated_relative_error");
 /* clang-format on */
 
 static const struct tm_listing scopes = {
@@ -179,7 +192,7 @@ static const struct tm_listing scopes = {
 	.title = "scopes, matched by name",
 	.nothing = "no scope differs",
 	.hidden = { "before_calls", "after_calls", "before_allocated_bytes", "after_allocated_bytes", "before_peak_growth_bytes",
-		    "after_peak_growth_bytes" },
+		    "after_peak_growth_bytes", "change_allocated_relative_error" },
 };
 
 /* A run. */
@@ -282,11 +295,43 @@ static int list_heaps(const struct tm_database *d, const struct tm_options *o, c
 	return list_with(d, o, &listing, sides->are_estimated ? heap_changes_of_estimates : heap_changes, sql, tm_listing_also);
 }
 
+/* The scopes of each process by name, with the variances of their sums. */
+static int put_scopes(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o, const struct side *side) {
+	sqlite3_str *own = sqlite3_str_new(d->handle);
+	char *scope = sqlite3_mprintf("%s.scope", side->schema);
+	const struct tm_scope_rows rows = { "named", scope, "s.name", "v.name", side->schema, "varied" };
+	int status = 0;
+	sqlite3_str_appendf(
+		own,
+		"named AS (\n  SELECT process_id, heap, name, sum(calls) AS calls, sum(total_allocated_bytes) AS total_allocated_bytes,\n"
+		"    sum(retained_bytes) AS retained_bytes, max(peak_growth_bytes) AS peak_growth_bytes\n  FROM %s.scope_total",
+		side->schema);
+	tm_sql_process_of(own, o, side->schema, " WHERE", "process_id");
+	sqlite3_str_appendall(own, " GROUP BY process_id, heap, name),\n");
+	if (side->is_estimated) status = tm_sql_scope_variances(own, d, o, &rows);
+	else sqlite3_str_appendall(own, "varied AS (SELECT *, 0.0 AS allocated_variance, 0.0 AS retained_variance FROM named)");
+	char *with = sqlite3_str_finish(own);
+	sqlite3_str_appendf(sql, "scopes_%s AS (\n  WITH %s\n  SELECT * FROM varied),\n", side->name, with);
+	sqlite3_free(with);
+	sqlite3_free(scope);
+	return status;
+}
+
 static int list_scopes(const struct tm_database *d, const struct tm_options *o, const struct sides *sides) {
+	struct tm_listing listing = scopes;
+	int status = 0;
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
-	put_rows(sql, o, &sides->before, "scopes", "scope_total");
-	put_rows(sql, o, &sides->after, "scopes", "scope_total");
-	return list_with(d, o, &scopes, scope_changes, sql, tm_listing_also);
+	for (int i = 0; i < 2 && !status; i++) {
+		const struct side *side = i ? &sides->after : &sides->before;
+		if (sides->are_estimated) status = put_scopes(sql, d, o, side);
+		else put_rows(sql, o, side, "scopes", "scope_total");
+	}
+	if (status) {
+		sqlite3_free(sqlite3_str_finish(sql));
+		return status;
+	}
+	if (sides->are_estimated) listing.columns = scope_columns_of_estimates;
+	return list_with(d, o, &listing, sides->are_estimated ? scope_changes_of_estimates : scope_changes, sql, tm_listing_also);
 }
 
 static int list_changes(const struct tm_database *before, const struct tm_database *d, const struct tm_options *o) {

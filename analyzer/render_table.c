@@ -362,6 +362,7 @@ static const char *const expendable[] = {
 	"exit_count_relative_error", "allocated_count_relative_error", "count_relative_error",
 	"survived_relative_error", "live_end_relative_error", "freed_relative_error", "total_net_relative_error", "net_relative_error",
 	"self_relative_error", "retained_relative_error", "total_relative_error", "change_peak_relative_error", "change_live_relative_error",
+	"change_retained_relative_error",
 	"job",         "frees",     "end_code",        "live_at_exit_count", "allocated_relative_error", "stack_id",
 	"start_ns",    "temporary", "sample_bytes",    "allocations",        "exit_relative_error",      "live_count",
 	"host",        "category",  "total_net_bytes", "peak_own_bytes",     "peak_growth_bytes",        "allocations_per_second",

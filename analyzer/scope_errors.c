@@ -42,7 +42,7 @@ static void put_parts(sqlite3_str *sql) {
 	sqlite3_str_appendall(sql, "),\n");
 }
 
-/* An error: of which column, by which sum and variance of e, and which column has to be that sum. */
+/* An error: of which column (NULL: the variance itself), by which sum and variance of e, and which column has to be that sum. */
 struct error {
 	const char *name, *column, *variance, *sum, *checked;
 };
@@ -74,6 +74,10 @@ static const struct error of_scopes[] = {
 	OF_SCOPE("own_freed"),
 	OF_SCOPE("retained"),
 };
+static const struct error of_changes[] = {
+	{ "allocated_variance", NULL, "e.total_allocated_variance", "e.total_allocated", "total_allocated_bytes" },
+	{ "retained_variance", NULL, "e.retained_variance", "e.retained", "retained_bytes" },
+};
 static const struct error of_lines[] = { ALLOCATED_BYTES("self"), ALLOCATED_BYTES("total"), TOTAL_NET, OF_SCOPE("retained") };
 
 /* The expression `erring` (heap_id, key, the sums): by all blocks, in SQL. */
@@ -93,14 +97,15 @@ static void put_sums(sqlite3_str *sql, const struct tm_scope_rows *r) {
 /* The same of a table that is made now. */
 static int make_sums(sqlite3_str *sql, const struct tm_database *d, const struct tm_scope_rows *r) {
 	const char *before = sqlite3_str_length(sql) ? sqlite3_str_value(sql) : "";
-	char *keys = sqlite3_mprintf("WITH %s no_more AS (SELECT 1)\nSELECT s.id, dense_rank() OVER (ORDER BY %s) AS number FROM %s AS s",
-				     before, r->key, r->scopes);
-	int status = keys ? tm_scope_blocks_make(d, r->schema, keys, "scope_sum") : TM_BLOCKS_IN_SQL;
+	char table[32], *keys = sqlite3_mprintf(
+				"WITH %s no_more AS (SELECT 1)\nSELECT s.id, dense_rank() OVER (ORDER BY %s) AS number FROM %s AS s",
+				before, r->key, r->scopes);
+	sqlite3_snprintf(sizeof table, table, "scope_sum_%s", r->schema);
+	int status = keys ? tm_scope_blocks_make(d, r->schema, keys, table) : TM_BLOCKS_IN_SQL;
 	sqlite3_free(keys);
 	if (status) return status;
-	sqlite3_str_appendf(sql,
-			    "erring AS MATERIALIZED (SELECT t.*, %s AS key FROM temp.scope_sum AS t JOIN %s AS s ON s.id = t.scope_id)",
-			    r->key, r->scopes);
+	sqlite3_str_appendf(sql, "erring AS MATERIALIZED (SELECT t.*, %s AS key FROM temp.%s AS t JOIN %s AS s ON s.id = t.scope_id)",
+			    r->key, table, r->scopes);
 	return 0;
 }
 
@@ -110,11 +115,13 @@ static int put_errors(sqlite3_str *sql, const struct tm_database *d, const struc
 	if (status > 0) return status;
 	if (status) put_sums(sql, r);
 	sqlite3_str_appendf(sql, ",\n%s AS (\n  SELECT v.*", r->name);
-	for (size_t i = 0; i < count; i++)
-		sqlite3_str_appendf(sql,
-				    ",\n         iif(abs(%s - v.%s) <= 2 + 1e-6 * (e.total_allocated + e.total_freed),\n"
-				    "         round(sqrt(max(%s, 0)) / abs(v.%s), 4), NULL) AS %s",
-				    errors[i].sum, errors[i].checked, errors[i].variance, errors[i].column, errors[i].name);
+	for (size_t i = 0; i < count; i++) {
+		sqlite3_str_appendf(sql, ",\n         iif(abs(%s - v.%s) <= 2 + 1e-6 * (e.total_allocated + e.total_freed),\n         ",
+				    errors[i].sum, errors[i].checked);
+		sqlite3_str_appendf(sql, errors[i].column ? "round(sqrt(max(%s, 0)) / abs(v.%s), 4)" : "%s", errors[i].variance,
+				    errors[i].column);
+		sqlite3_str_appendf(sql, ", NULL) AS %s", errors[i].name);
+	}
 	sqlite3_str_appendf(sql,
 			    "\n  FROM %s AS v LEFT JOIN %s.heap AS h ON h.process_id = v.process_id AND h.name = v.heap\n"
 			    "  LEFT JOIN erring AS e ON e.heap_id = h.id AND e.key = %s)",
@@ -124,6 +131,10 @@ static int put_errors(sqlite3_str *sql, const struct tm_database *d, const struc
 
 int tm_sql_scope_errors(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o, const struct tm_scope_rows *r) {
 	return put_errors(sql, d, o, r, of_scopes, sizeof of_scopes / sizeof *of_scopes);
+}
+
+int tm_sql_scope_variances(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o, const struct tm_scope_rows *r) {
+	return put_errors(sql, d, o, r, of_changes, sizeof of_changes / sizeof *of_changes);
 }
 
 int tm_sql_line_errors(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o, const struct tm_scope_rows *r) {

@@ -1,6 +1,6 @@
 /* scope_errors.h - the standard errors of what was estimated for scopes and steps.
  *
- * Flow:  cmd_scopes.c -> here: scope_blocks.h, or common table expressions over the view `allocation` -> listing.h
+ * Flow:  cmd_scopes.c, cmd_diff.c -> here: scope_blocks.h, or common table expressions over the view `allocation` -> listing.h
  * Idea:  a block counts once in a scope, or in all of a name: those around the scope that it was allocated in, and freed in, are looked up for each scope, and
  *        what they sum up to is compared with what import has. Where the two differ (scopes that overlap have blocks in common of which the scopes around a
  *        block do not tell) there is no error. Shares, as elsewhere.
@@ -27,6 +27,8 @@ struct tm_scope_rows {
  * of what was retained. lines: rows of a tree, which have fewer sums. */
 int tm_sql_scope_errors(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o, const struct tm_scope_rows *r);
 int tm_sql_line_errors(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o, const struct tm_scope_rows *r);
+/* The same with allocated_variance and retained_variance, in total, of rows that are added up further; NULL where there would be no error. */
+int tm_sql_scope_variances(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o, const struct tm_scope_rows *r);
 
 /* Expressions up to `step_of_samples`: the rows of the view step_total with errors, but for those of peaks. */
 int tm_sql_step_errors(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o);

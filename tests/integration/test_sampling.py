@@ -482,18 +482,26 @@ def errors_of_changes(t):
             fits(t, row, "change_allocations", of_count, "change_allocated_count_relative_error")
             fits(t, row, "change_peak_bytes", of_bytes, "change_peak_relative_error")
         attach, listed = t.ask("diff", before.path, after.path, "--format=json", "--sql").text.split(";\n", 1)
-        of_heaps = t.ask("diff", before.path, after.path, "--sql").text.split("\n\n-- the table also lists: heaps")[1]
+        also = t.ask("diff", before.path, after.path, "--sql").text.split("\n\n-- the table also lists: ")[1:]
+        of_heaps, of_scopes = ("\n".join(line[3:] for line in query.rstrip().splitlines()[1:]) for query in also)
         base = sqlite3.connect(after.path)
         base.row_factory = sqlite3.Row
         base.execute(attach)
         t.equal([dict(row) for row in base.execute(listed)], rows, "what --sql prints")
-        heaps = base.execute("\n".join(line[3:] for line in of_heaps.partition("\n\n")[0].splitlines()[1:])).fetchall()
+        heaps = base.execute(of_heaps).fetchall()
         t.equal([row["heap"] for row in heaps], [None, "malloc"], "heaps")
         for row in map(dict, heaps):
             left, made = ([block for side in sides for block in ((side[0], 100), (side[1], 300))[:n]] for n in (1, 2))
             fits(t, row, "change_live_bytes", math.sqrt(variance(*left)), "change_live_relative_error")
             fits(t, row, "change_peak_bytes", math.sqrt(variance(*made)), "change_peak_relative_error")
             fits(t, row, "change_allocations", math.sqrt(variance(*made, power=0)), "change_allocated_count_relative_error")
+        scopes = [dict(row) for row in base.execute(of_scopes)]
+        t.equal([row["name"] for row in scopes], ["work", "[unscoped]"] if before != after else [], "scopes")
+        for row in scopes[:1]:
+            fits(t, row, "change_retained_bytes", math.sqrt(variance(*left)), "change_retained_relative_error")
+            fits(t, row, "change_allocated_bytes", math.sqrt(variance(*made)), "change_allocated_relative_error")
+            table = t.ask("diff", before.path, after.path).text.partition("scopes, matched by name")[2]
+            t.check(f"{100 * row['change_retained_relative_error']:.1f}%" in table, f"the table says so: {table}")
     t.check("relative_error" not in t.ask("diff", exact.path, exact.path, "--format=json").text, "of exact runs nothing is an estimate")
 
 
