@@ -299,7 +299,7 @@ static int list_heaps(const struct tm_database *d, const struct tm_options *o, c
 static int put_scopes(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o, const struct side *side) {
 	sqlite3_str *own = sqlite3_str_new(d->handle);
 	char *scope = sqlite3_mprintf("%s.scope", side->schema);
-	const struct tm_scope_rows rows = { "named", scope, "s.name", "v.name", side->schema, "varied" };
+	const struct tm_scope_rows rows = { "named", scope, "s.name", "v.name", side->schema, "varied", "4" };
 	int status = 0;
 	sqlite3_str_appendf(
 		own,

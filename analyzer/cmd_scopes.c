@@ -49,7 +49,7 @@ static const struct tm_usage usage = {
 
 #define OF_SAMPLES "of_samples"
 #define BY_NAME(rows, name) \
-	{ rows, "scope", "json_array(s.name, s.category)", "json_array(v.name, v.category)", "main", name }
+	{ rows, "scope", "json_array(s.name, s.category)", "json_array(v.name, v.category)", "main", name, "2" }
 
 /* Of what a table shows beside those of the columns that it has. */
 #define HIDDEN_ERRORS \
@@ -155,7 +155,7 @@ static int list_instances(const struct tm_database *d, const struct tm_options *
 	if (d->estimated) {
 		sqlite3_str_appendall(sql, ",\n");
 		status = tm_sql_scope_errors(sql, d, o,
-					     &(struct tm_scope_rows){ "opened", "scope", "s.id", "v.scope_id", "main", OF_SAMPLES });
+					     &(struct tm_scope_rows){ "opened", "scope", "s.id", "v.scope_id", "main", OF_SAMPLES, "2" });
 	}
 	char *with = sqlite3_str_finish(sql);
 	struct tm_listing listing = {
@@ -242,7 +242,8 @@ static int list_tree(const struct tm_database *d, const struct tm_options *o) {
 	int status = 0;
 	if (d->estimated) {
 		sqlite3_str_appendall(sql, ",\n");
-		status = tm_sql_line_errors(sql, d, o, &(struct tm_scope_rows){ "tree", "path", "s.path", "v.path", "main", OF_SAMPLES });
+		status = tm_sql_line_errors(
+			sql, d, o, &(struct tm_scope_rows){ "tree", "path", "s.path", "v.path", "main", OF_SAMPLES, "2 + v.calls" });
 	}
 	char *with = sqlite3_str_finish(sql);
 	struct tm_listing listing = {

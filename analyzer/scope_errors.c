@@ -116,8 +116,8 @@ static int put_errors(sqlite3_str *sql, const struct tm_database *d, const struc
 	if (status) put_sums(sql, r);
 	sqlite3_str_appendf(sql, ",\n%s AS (\n  SELECT v.*", r->name);
 	for (size_t i = 0; i < count; i++) {
-		sqlite3_str_appendf(sql, ",\n         iif(abs(%s - v.%s) <= 2 + 1e-6 * (e.total_allocated + e.total_freed),\n         ",
-				    errors[i].sum, errors[i].checked);
+		sqlite3_str_appendf(sql, ",\n         iif(abs(%s - v.%s) <= %s + 1e-6 * (e.total_allocated + e.total_freed),\n         ",
+				    errors[i].sum, errors[i].checked, r->slack);
 		sqlite3_str_appendf(sql, errors[i].column ? "round(sqrt(max(%s, 0)) / abs(v.%s), 4)" : "%s", errors[i].variance,
 				    errors[i].column);
 		sqlite3_str_appendf(sql, ", NULL) AS %s", errors[i].name);

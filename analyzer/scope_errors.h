@@ -21,6 +21,7 @@ struct tm_scope_rows {
 	const char *same;   /* of a row v */
 	const char *schema; /* "main", or what is attached */
 	const char *name;   /* of the answer */
+	const char *slack;  /* by how many bytes rounding may set its sums apart, of a row v */
 };
 
 /* Expressions up to `name`: the rows with errors of what was allocated, freed and both (net), by itself and in total, of what of theirs was freed anywhere, and

@@ -661,6 +661,27 @@ def nothing_outside_of_scopes(t):
 
 
 @test
+def errors_of_many_calls(t):
+    """Of 300 calls with a block of 100 bytes each: the line of a tree adds up what was rounded for each."""
+    trace, clock, sizes = Trace(sample_bytes=MEAN), iter(range(100, 1 << 20, 5)), 300 * [100]
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    events = []
+    for n, size in enumerate(sizes):
+        events += [scope("scope_push", next(clock), name=trace.string("call")), malloc(next(clock), 0x10000 + 4096 * n, size, trace.stack("f")),
+                   scope("scope_end", next(clock))]
+    trace.events(1, events)
+    trace.exit(1, end := next(clock))
+    trace.end(1, end + 10)
+    db = t.imported(trace.save(t.path("calls.tmk")))
+    exact = math.sqrt(variance(*((1, size) for size in sizes)))
+    t.check(abs(sum(round(size / probability(size)) - size / probability(size) for size in sizes)) > 3, "rounding each makes a difference")
+    for row in json.loads(t.ask("scopes", db.path, "--tree", "--format=json").text):
+        for of in ("self_allocated", "total_allocated", "total_net", "retained"):
+            fits(t, row, of + "_bytes", exact, of.replace("_allocated", "") + "_relative_error")
+
+
+@test
 def steps_add_up(t):
     """Of 80 steps, each with a block of another size that stays and one that goes, but for each tenth, which frees nothing, and each that allocates nothing."""
     trace, clock, live, wrong = Trace(sample_bytes=MEAN), iter(range(100, 1 << 20, 5)), 0, 0
