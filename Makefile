@@ -134,7 +134,7 @@ $(foreach test,$(wildcard tests/unit/test_*.c tests/integration/*.c tests/bench/
 $(foreach test,$(wildcard tests/fuzz/fuzz_*.c),$(eval \
 	$(call test_program,$(test:.c=),$(if $(FUZZ),,$(BUILD)/obj/tests/fuzz/replay.o),$(if $(FUZZ),-fsanitize=fuzzer))))
 
-test-programs: $(TEST_PROGRAMS)
+test-programs: $(TEST_PROGRAMS) ## build the unit tests, and run none
 
 deps: ## install what is missing, with apt: `make deps demo`, `make deps check`
 	@.ci/install-packages "$(BUILD_PACKAGES)" "$(if $(filter check check-long asan ubsan tsan fuzz bench,$(MAKECMDGOALS)),$(TEST_PACKAGES))"
@@ -157,7 +157,7 @@ tsan: ## run the tests with ThreadSanitizer
 
 fuzz: ## let libFuzzer (clang) look for bad traces, FUZZ_SECONDS=60 for each target
 	@$(MAKE) BUILD=$(BUILD)/fuzz CC=clang SANITIZE=fuzzer-no-link,address,undefined FUZZ=1 fuzz-run
-fuzz-run: $(FUZZ_REPLAYS)
+fuzz-run: $(FUZZ_REPLAYS) ## the second step of fuzz, in a build for libFuzzer
 	@for target in $(notdir $(FUZZ_REPLAYS)); do mkdir -p $(BUILD)/corpus/$$target && \
 		$(BUILD)/tests/fuzz/$$target -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096 -close_fd_mask=2 -artifact_prefix=$(BUILD)/$$target- \
 			$(BUILD)/corpus/$$target tests/fuzz/corpus/$$target || exit 1; done
