@@ -204,20 +204,21 @@ struct side {
 struct sides {
 	struct side before, after;
 	bool are_estimated; /* one at least */
+	bool have_tables;   /* of their sums */
 };
 
 /* The call stacks of one side, of which there may be millions, added up by the numbers of their heaps and frames: in a table that was made, or in SQL. */
-static void put_sums(sqlite3_str *sql, const struct tm_options *o, const struct side *side, bool has_table) {
-	if (side->is_estimated) tm_site_sums_put_samples(sql, o, side->schema, LIVE);
-	else if (has_table) sqlite3_str_appendf(sql, "SELECT * FROM temp.%s", side->sums);
+static void put_sums(sqlite3_str *sql, const struct tm_options *o, const struct sides *sides, const struct side *side) {
+	if (sides->have_tables) sqlite3_str_appendf(sql, "SELECT * FROM temp.%s", side->sums);
+	else if (side->is_estimated) tm_site_sums_put_samples(sql, o, side->schema, LIVE);
 	else tm_site_sums_put(sql, o, side->schema, LIVE);
 }
 
 /* The same as an expression. */
-static void put_sites(sqlite3_str *sql, const struct tm_options *o, const struct sides *sides, const struct side *side, bool has_table) {
+static void put_sites(sqlite3_str *sql, const struct tm_options *o, const struct sides *sides, const struct side *side) {
 	bool lacks_variances = sides->are_estimated && !side->is_estimated;
 	sqlite3_str_appendf(sql, "%s AS (\n  %s", side->sums, lacks_variances ? "SELECT *, " TM_NO_VARIANCES " FROM (\n  " : "");
-	put_sums(sql, o, side, has_table);
+	put_sums(sql, o, sides, side);
 	sqlite3_str_appendall(sql, lacks_variances ? ")),\n" : "),\n");
 }
 
@@ -229,10 +230,10 @@ static void put_rows(sqlite3_str *sql, const struct tm_options *o, const struct 
 }
 
 /* The heaps with the variances of their sums. */
-static void put_heaps(sqlite3_str *sql, const struct tm_options *o, const struct side *side) {
+static void put_heaps(sqlite3_str *sql, const struct tm_options *o, const struct sides *sides, const struct side *side) {
 	if (side->is_estimated) {
 		sqlite3_str_appendf(sql, "%s AS MATERIALIZED (\n  ", side->sums);
-		put_sums(sql, o, side, false);
+		put_sums(sql, o, sides, side);
 		sqlite3_str_appendf(sql,
 				    "),\nheaps_%s AS (\n  SELECT k.*, e.live_variance, e.allocated_count_variance, e.peak_variance\n"
 				    "  FROM %s.heap_summary AS k LEFT JOIN (\n  ",
@@ -261,18 +262,16 @@ static int list_with(const struct tm_database *d, const struct tm_options *o, co
 
 /* TM_SUMS_IN_SQL: the side has no table. */
 static int make_sums(const struct tm_database *d, const struct tm_options *o, const struct side *side) {
-	return side->is_estimated ? 0 : o->sql ? TM_SUMS_IN_SQL : tm_site_sums_make(d, o, side->schema, LIVE, side->sums);
+	if (o->sql) return TM_SUMS_IN_SQL;
+	return (side->is_estimated ? tm_site_sums_make_samples : tm_site_sums_make)(d, o, side->schema, LIVE, side->sums);
 }
 
 static int list_sites(const struct tm_database *d, const struct tm_options *o, const struct sides *sides) {
 	struct tm_listing listing = call_sites;
-	int status = make_sums(d, o, &sides->before);
-	if (!status) status = make_sums(d, o, &sides->after);
-	if (status > 0) return status;
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
-	if (status || sides->are_estimated) {
-		put_sites(sql, o, sides, &sides->before, !status);
-		put_sites(sql, o, sides, &sides->after, !status);
+	if (!sides->have_tables || sides->are_estimated) {
+		put_sites(sql, o, sides, &sides->before);
+		put_sites(sql, o, sides, &sides->after);
 	}
 	if (sides->are_estimated) listing.columns = columns_of_estimates;
 	/* With --sort any column may be what somebody looks for. */
@@ -288,7 +287,7 @@ static int list_heaps(const struct tm_database *d, const struct tm_options *o, c
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	for (int i = 0; i < 2; i++) {
 		const struct side *side = i ? &sides->after : &sides->before;
-		if (sides->are_estimated) put_heaps(sql, o, side);
+		if (sides->are_estimated) put_heaps(sql, o, sides, side);
 		else put_rows(sql, o, side, "heaps", "heap_summary");
 	}
 	if (sides->are_estimated) listing.columns = heap_columns_of_estimates;
@@ -335,10 +334,15 @@ static int list_scopes(const struct tm_database *d, const struct tm_options *o, 
 }
 
 static int list_changes(const struct tm_database *before, const struct tm_database *d, const struct tm_options *o) {
-	const struct sides sides = { { "before", BEFORE, SUMS_BEFORE, before->estimated },
-				     { "after", AFTER, SUMS_AFTER, d->estimated },
-				     before->estimated || d->estimated };
-	int status = list_sites(d, o, &sides);
+	struct sides sides = { { "before", BEFORE, SUMS_BEFORE, before->estimated },
+			       { "after", AFTER, SUMS_AFTER, d->estimated },
+			       before->estimated || d->estimated,
+			       false };
+	int status = make_sums(d, o, &sides.before);
+	if (!status) status = make_sums(d, o, &sides.after);
+	if (status > 0) return status;
+	sides.have_tables = !status;
+	status = list_sites(d, o, &sides);
 	if (!status) status = list_heaps(d, o, &sides);
 	if (!status && tm_database_integer(d,
 					   "SELECT 1 FROM main.scope_aggregate WHERE calls > 0 UNION SELECT 1 FROM before.scope_aggregate"

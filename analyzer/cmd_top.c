@@ -195,8 +195,8 @@ static bool is_one_table(const struct tm_options *o) {
 /* Of call stacks there may be millions: they are added up by the numbers of their sites, in a table that was made or in SQL, before any text is looked up. */
 static void put_end_sums(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o, bool has_table) {
 	sqlite3_str_appendall(sql, d->estimated ? SUMS " AS MATERIALIZED (\n  " : SUMS " AS (\n  ");
-	if (d->estimated) tm_site_sums_put_samples(sql, o, "main", LIVE);
-	else if (has_table) sqlite3_str_appendall(sql, "SELECT * FROM temp." SUMS);
+	if (has_table) sqlite3_str_appendall(sql, "SELECT * FROM temp." SUMS);
+	else if (d->estimated) tm_site_sums_put_samples(sql, o, "main", LIVE);
 	else tm_site_sums_put(sql, o, "main", LIVE);
 	sqlite3_str_appendall(sql, "),\n");
 }
@@ -224,8 +224,9 @@ static void put_end_sites(sqlite3_str *sql, const struct tm_database *d, bool ha
 static char *compose_end_tables(const struct tm_database *d, const struct tm_options *o, int *status) {
 	static const struct tm_time_point at_end = { .kind = TM_TIME_END };
 	struct tm_options by_scope = { .by = TM_BY_SCOPE };
-	bool are_listed = !is_one_table(o) || o->by == TM_BY_SITE;
-	*status = are_listed && !d->estimated ? tm_site_sums_make(d, o, "main", LIVE, SUMS) : TM_SUMS_IN_SQL;
+	/* The errors of heaps are made of those of sites. */
+	bool are_listed = !is_one_table(o) || o->by == TM_BY_SITE || (d->estimated && o->by == TM_BY_HEAP);
+	*status = are_listed ? (d->estimated ? tm_site_sums_make_samples : tm_site_sums_make)(d, o, "main", LIVE, SUMS) : TM_SUMS_IN_SQL;
 	if (*status > 0) return NULL;
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	tm_sql_instants(sql, &by_scope, &at_end);

@@ -1,6 +1,6 @@
 /* site_sums.h - what call stacks sum up to at their sites, by a hash.
  *
- * Flow:     cmd_diff.c, cmd_top.c -> here: the table site_total, each row read once -> a temporary table, a row for each heap and site
+ * Flow:     cmd_diff.c, cmd_top.c -> here: the table site_total, or the view allocation, each row read once -> a temporary table, a row for each heap and site
  * Idea:     SQL sorts the rows of millions of call stacks by their sites, of which there are a few thousand.
  * Fails:    with one line on standard error and an exit status, or TM_SUMS_IN_SQL.
  */
@@ -21,9 +21,13 @@ int tm_site_sums_make(const struct tm_database *d, const struct tm_options *o, c
 /* Appends the same rows as a SELECT. */
 void tm_site_sums_put(sqlite3_str *sql, const struct tm_options *o, const char *schema, const char *live);
 
-/* Appends the same of a sampled trace, by its blocks: sums are fractions, to be rounded once all is added up. Behind them are their variances:
- * live_variance, live_count_variance, allocated_variance, allocated_count_variance, peak_variance, and process_peak_variance, of what was live at the peak of
- * the process. */
+/* The same of a sampled trace, by its blocks: sums are fractions, to be rounded once all is added up, and have variances. process_peak_variance is of what was
+ * live at the peak of the process. */
+#define TM_SAMPLE_SUMS \
+	TM_SITE_SUMS \
+	", live_variance, live_count_variance, allocated_variance, allocated_count_variance, peak_variance, process_peak_variance"
+int tm_site_sums_make_samples(const struct tm_database *d, const struct tm_options *o, const char *schema, const char *live,
+			      const char *table);
 void tm_site_sums_put_samples(sqlite3_str *sql, const struct tm_options *o, const char *schema, const char *live);
 #define TM_NO_VARIANCES \
 	"0.0 AS live_variance, 0.0 AS live_count_variance, 0.0 AS allocated_variance, 0.0 AS allocated_count_variance,\n" \
