@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define CHECK_NS 10000000u         /* between two looks at who has died */
-#define EXEC_SETTLES_NS 200000000u /* an exec that has not failed by then has happened */
+#define EXEC_SETTLES_NS 200000000u /* an exec that has not failed by then has happened, of what there is */
 #define BEGIN_NS 1000000000u       /* a process attaches within this of its beginning */
 #define LIFE_WAIT_NS 200000000u    /* the longest that an event waits for the watermark */
 #define LOOKS_SHARE 20             /* looks into /proc take one so manyth of the time */
@@ -35,7 +35,7 @@ static struct tm_process *new_process(struct tm_collector *c, uint32_t pid, stru
 	p->pid = pid;
 	p->parent = parent;
 	p->start_ticks = ticks;
-	p->pidfd = -1;
+	p->pidfd = p->taken_status = -1;
 	p->foreign = parent && parent->foreign;
 	p->system_pid = p->foreign ? 0 : pid;
 	p->same_pid = tm_id_map_get(&t->by_pid, pid);
@@ -756,7 +756,7 @@ static bool end_if_due(struct tm_collector *c, struct tm_process *p, bool closin
 	bool parent_may_tell = runs(p->parent) && !closing;
 	if (p->waited) write_end_of_status(c, p, p->wait_status);
 	else if (p->exited && !patient) write_end_of_status(c, p, p->exit_status);
-	else if (!patient && !parent_may_tell) write_end_of_status(c, p, TM_STATUS_UNKNOWN);
+	else if (!patient && !parent_may_tell) write_end_of_status(c, p, p->taken_status);
 	return p->end_written;
 }
 
@@ -786,7 +786,8 @@ static void poll_all(struct tm_collector *c, bool now) {
 		bool is_told = p->poll && polled;
 		bool gone = is_told ? (t->polls[p->poll - 1].revents & POLLIN) != 0 : looks && tm_proc_says_dead(p->system_pid, &status);
 		if (!gone) continue;
-		if (p->pidfd >= 0) status = tm_status_of_dead(p->pidfd, p->system_pid);
+		if (p->pidfd >= 0) tm_proc_says_dead(p->system_pid, &status);
+		if (p->pidfd >= 0 && status < 0) p->taken_status = tm_status_of_taken(p->pidfd);
 		p->gone = true;
 		tm_process_life(
 			c, (struct tm_life_event){ .kind = TM_LIFE_DEATH, .ticks = ticks, .process = p, .pid = p->pid, .status = status },
@@ -794,6 +795,12 @@ static void poll_all(struct tm_collector *c, bool now) {
 	}
 	uint64_t end_ns = tm_monotonic_ns();
 	if (looks) t->look_ns = end_ns + LOOKS_SHARE * (end_ns - begin_ns);
+}
+
+/* Long ago, and of a file that is there. */
+static bool exec_has_happened(const struct tm_pending_exec *e, uint64_t now) {
+	if (!e->announced || e->class == TM_EXEC_NATIVE || now - e->seen_ns <= EXEC_SETTLES_NS) return false;
+	return e->class != TM_EXEC_UNKNOWN || !e->path || access(e->path, F_OK) == 0 || errno != ENOENT;
 }
 
 void tm_processes_check(struct tm_collector *c, bool all) {
@@ -805,8 +812,7 @@ void tm_processes_check(struct tm_collector *c, bool all) {
 	settle_lives(c, false);
 	for (size_t i = 0; i < t->open_count; i++) {
 		struct tm_process *p = t->open[i];
-		bool settled = p->exec.announced && p->exec.class != TM_EXEC_NATIVE && now - p->exec.seen_ns > EXEC_SETTLES_NS;
-		if (settled && !p->dead) settle_exec(c, p);
+		if (!p->dead && exec_has_happened(&p->exec, now)) settle_exec(c, p);
 		if (p->before.announced && (p->attach_ticks < c->watermark_ticks || p->dead)) settle_before(c, p);
 	}
 	size_t kept = 0;

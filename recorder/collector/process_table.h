@@ -56,6 +56,7 @@ struct tm_process {
 	bool waited, exited;                  /* status known from a wait call; from its own exit or from /proc */
 	int wait_status, exit_status;
 	int pidfd; /* -1: none */
+	int taken_status; /* what the kernel says that its parent was told; believed where nobody says more, as it may be that of the next one on its pid */
 	size_t poll; /* its place in `polls`, from 1 on; 0: none */
 	uint64_t start_ticks, end_ticks, dead_ns;
 	char *exe, *command; /* owned; command's arguments are joined by NUL */

@@ -49,15 +49,7 @@ struct pidfd_info {
 #define ASK_INFO _IOWR(0xff, 11, struct pidfd_info)
 #define INFO_EXIT 8u
 
-/* Of one whose parent has taken its status. */
-static int status_of_taken(int pidfd) {
+int tm_status_of_taken(int pidfd) {
 	struct pidfd_info info = { .mask = INFO_EXIT };
 	return ioctl(pidfd, ASK_INFO, &info) == 0 && info.mask & INFO_EXIT ? info.exit_code : -1;
-}
-
-int tm_status_of_dead(int pidfd, uint32_t pid) {
-	int status = status_of_taken(pidfd);
-	if (status >= 0) return status; /* its pid may be another's by now */
-	if (tm_proc_says_dead(pid, &status) && status < 0) status = status_of_taken(pidfd); /* it was taken meanwhile */
-	return status;
 }

@@ -15,7 +15,7 @@ int tm_pidfd_open(uint32_t pid);
 /* Gone from /proc, or a zombie there without other threads: where main() has left by pthread_exit() its thread is one, and the others run. *status is set to
  * its wait status where /proc tells, else to -1. */
 bool tm_proc_says_dead(uint32_t pid, int *status);
-/* The wait status of one that is dead, by its descriptor, from Linux 6.15 on also where its parent has taken it already. -1: the kernel does not tell. */
-int tm_status_of_dead(int pidfd, uint32_t pid);
+/* The wait status of one whose parent has taken it, from Linux 6.15 on; -1: the kernel does not tell. */
+int tm_status_of_taken(int pidfd);
 
 #endif

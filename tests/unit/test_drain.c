@@ -491,6 +491,30 @@ static void test_end_that_is_told_late(void) {
 	trace_release(&t);
 }
 
+/* An exec of what there is not fails, however long its process takes to say so. */
+static void test_exec_of_what_is_not_there(void) {
+	static struct world w;
+	static struct trace t;
+	uint32_t root = (uint32_t)getpid();
+	world_start(&w);
+	claim(&w, 0, 1, root, 1);
+	announce(&w, 0, root, 0);
+	PUT(&w, 0, tm_ring_word(TM_CTL_EXEC, 0, 4, TM_EXEC_UNKNOWN, 4), now(&w), root, 0x612f612f);
+	for (int i = 0; i < 3; i++) {
+		usleep(150000);
+		pass(&w);
+	}
+	struct tm_process *p = w.c.processes.all[w.c.processes.count - 1];
+	CHECK(w.c.processes.count == 1 && p->exec.announced);
+	PUT(&w, 0, tm_ring_word(TM_CTL_EXEC_FAILED, 0, 3, 0, 0), now(&w), root);
+	usleep(1000);
+	pass(&w);
+	CHECK(!p->exec.announced);
+	finish_and_read(&w, &t);
+	CHECK(t.processes == 1);
+	trace_release(&t);
+}
+
 /* --- hostile rings --- */
 
 static void test_corrupt_stretch(void) {
@@ -758,6 +782,7 @@ int main(void) {
 	test_lives_in_order();
 	test_silent_children();
 	test_end_that_is_told_late();
+	test_exec_of_what_is_not_there();
 	test_corrupt_stretch();
 	test_impossible_content();
 	test_impossible_blocks();
