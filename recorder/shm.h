@@ -127,7 +127,7 @@ enum tm_shared_module_state { TM_SHARED_MODULE_FREE = 0, TM_SHARED_MODULE_WRITIN
 struct tm_shared_module {
 	_Atomic uint32_t state;
 	uint32_t build_id_bytes;
-	uint64_t identity, span_bytes, frames_offset; /* identity: hash of path and build-id; frames_offset: of .eh_frame_hdr */
+	uint64_t identity, span_bytes, frames_offset; /* identity: hash of path, build-id and file; frames_offset: of .eh_frame_hdr */
 	uint8_t build_id[TM_SHARED_BUILD_ID_MAX];
 };
 

@@ -40,6 +40,7 @@ static const struct seccomp_data calls[] = {
 	{ .nr = SYS_read, .args = { 3 } },
 	{ .nr = SYS_pread64, .args = { 3 } },
 	{ .nr = SYS_close, .args = { 3 } },
+	{ .nr = SYS_newfstatat, .args = { (uint32_t)AT_FDCWD } },
 	{ .nr = SYS_readlinkat, .args = { (uint32_t)AT_FDCWD } },
 	{ .nr = SYS_getpid },
 	{ .nr = SYS_getppid },

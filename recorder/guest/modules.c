@@ -25,9 +25,12 @@
 
 #include <dlfcn.h>
 #include <elf.h>
+#include <fcntl.h>
 #include <link.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 #define BUILD_ID_MAX 64u
@@ -236,14 +239,34 @@ struct visit {
 	bool has_python;
 };
 
+/* Which file it is and as of when; 0: nobody can tell. A build-id that was chosen by hand may be that of all programs and versions of a project, and the loader
+ * names no program. */
+static uint64_t file_of(const char *path) {
+	struct stat s;
+	uint64_t words[6];
+
+	if (*path == '[') return 1; /* the kernel's */
+	if (tm_is_sandboxed() || tm_syscall(SYS_newfstatat, AT_FDCWD, (long)(*path ? path : "/proc/self/exe"), (long)&s, 0, 0, 0) != 0)
+		return 0;
+	words[0] = s.st_dev;
+	words[1] = s.st_ino;
+	words[2] = (uint64_t)s.st_size;
+	words[3] = (uint64_t)s.st_mtim.tv_sec;
+	words[4] = (uint64_t)s.st_ctim.tv_sec;
+	words[5] = (uint64_t)s.st_mtim.tv_nsec << 32 | (uint64_t)s.st_ctim.tv_nsec;
+	return hash_bytes(0xcbf29ce484222325ull, (const char *)words, sizeof words) | 1;
+}
+
 /* One that was listed keeps what it had: where all numbers are given away it takes long to see that there is none. */
-static uint64_t shared_key(const struct visit *v, const struct module *m, const char *build_id) {
+static uint64_t shared_key(const struct visit *v, const struct module *m, const char *path, const char *build_id) {
 	const struct module *before = v->listed ? NULL : list_find(&emitted, emitted.count, m->low, m->bias);
+	uint64_t file;
 
 	if (before && before->identity == m->identity && before->high == m->high && before->frames_header == m->frames_header)
 		return before->key;
-	if (!m->frames_header) return 0;
-	return tm_shared_key(build_id, m->build_id_size, m->identity, m->high - m->low, m->frames_header - m->low);
+	if (!m->frames_header || !m->build_id_size || !(file = file_of(path))) return 0;
+	return tm_shared_key(build_id, m->build_id_size, hash_bytes(m->identity, (const char *)&file, sizeof file), m->high - m->low,
+			     m->frames_header - m->low);
 }
 
 static bool add_new(struct visit *v, const struct dl_phdr_info *info, struct module m) {
@@ -253,7 +276,7 @@ static bool add_new(struct visit *v, const struct dl_phdr_info *info, struct mod
 	else if (!v->has_python) v->has_python = tm_python_look_in(info, &v->python);
 	m.path_size = (uint32_t)strnlen(path, TM_PATH_MAX);
 	m.identity = hash_bytes(hash_bytes(0xcbf29ce484222325ull, path, m.path_size), build_id, m.build_id_size);
-	m.key = shared_key(v, &m, build_id);
+	m.key = shared_key(v, &m, path, build_id);
 	return list_add(&v->list, m, path, build_id);
 }
 
@@ -340,16 +363,21 @@ static void emit_new(struct tm_thread *t, const struct list *now, size_t from) {
 	end_records(t, begun);
 }
 
-/* What `now` has and `before` has not, and the other way round. */
-static void emit_changes(struct tm_thread *t, const struct list *before, const struct list *now) {
+/* What `now` has and `before` has not, and the other way round. True: modules are gone. */
+static bool emit_changes(struct tm_thread *t, const struct list *before, const struct list *now) {
 	uint32_t begun = begin_records(t);
 	size_t of_now = 0, of_before = 0;
+	bool are_gone = false;
 
-	for (size_t i = 0; i < before->count; i++)
-		if (!list_has(now, &of_now, &modules_of(before)[i])) emit_unload(t, &modules_of(before)[i]);
+	for (size_t i = 0; i < before->count; i++) {
+		if (list_has(now, &of_now, &modules_of(before)[i])) continue;
+		emit_unload(t, &modules_of(before)[i]);
+		are_gone = true;
+	}
 	for (size_t i = 0; i < now->count; i++)
 		if (!list_has(before, &of_before, &modules_of(now)[i])) emit_module(t, now, &modules_of(now)[i]);
 	end_records(t, begun);
+	return are_gone;
 }
 
 /* --- what readers see --- */
@@ -507,14 +535,19 @@ static void refresh(struct tm_thread *t) {
 	if (!count_at_first && !joined_late) count_at_first = v.visited;
 	if (v.listed) emit_new(t, &v.list, v.listed);
 	list_sort(&v.list, v.listed);
+	bool are_gone = false;
 	if (!v.listed) {
-		emit_changes(t, &emitted, &v.list);
+		are_gone = emit_changes(t, &emitted, &v.list);
 		list_release(&emitted);
 	}
 	emitted = v.list;
 	if (publish(&emitted)) {
 		adds_seen = v.adds;
 		subs_seen = v.subs;
+	}
+	if (are_gone) { /* by a dlclose that was not ours, or libc's own: what is known of their code may be applied to what came in their place */
+		tm_rules_close_begin();
+		tm_rules_close_end();
 	}
 	python_seen = v.python;
 	has_python = v.has_python;

@@ -21,8 +21,8 @@ struct tm_shared_rules;
 struct tm_shared_rules *tm_shared_rules(void);
 
 /* What names a module's first byte in every process, to which the place in the module is added: below 2^48 also then. 0: nothing does, as without
- * a build-id. `identity`: of path and build-id, since one that was chosen by hand may be that of all libraries of a project. `span_bytes`: from the first
- * to the last byte mapped; `frames_offset`: where .eh_frame_hdr lies from the first. */
+ * a build-id. `identity`: of path, build-id and file (modules.c), since a build-id that was chosen by hand may be that of a whole project. `span_bytes`: from
+ * the first to the last byte mapped; `frames_offset`: where .eh_frame_hdr lies from the first. */
 uint64_t tm_shared_key(const void *build_id, uint32_t build_id_bytes, uint64_t identity, uint64_t span_bytes, uint64_t frames_offset);
 
 /* The rule of the address `ip`, whose key this is (tm_modules_key(), not 0); 0: nobody has left it. Gives those of its module that were left since the last

@@ -476,4 +476,23 @@ def own_allocator(t):
         t.check("of 1 process some allocations may be missing" in warned, f"check: {warned}")
 
 
+ROOMY = """#include <stdlib.h>
+void *volatile kept;
+__attribute__((noinline)) static void leaf(int k) { volatile char room[PAD]; room[0] = k; kept = malloc(1000 + k); room[1] = room[0]; }
+__attribute__((noinline)) static void outer(int k) { leaf(k); kept = NULL; }
+int main(void) { for (int i = 0; i < 5; i++) outer(i); return 0; }
+"""
+
+
+@test
+def a_build_id_of_a_whole_project(t):
+    """Chosen by hand, it says nothing of what a program is: two of the same layout, whose functions' frames differ, have no rules in common."""
+    with open(t.path("roomy.c"), "w", encoding="ascii") as file:
+        file.write(ROOMY)
+    programs = [t.program(t.path("roomy.c"), "-O2", "-fno-stack-protector", "-Wl,--build-id=0x1122334455667788", f"-DPAD={size}", name=f"roomy{size}") for size in (24, 104)]
+    db = t.imported(t.record(["sh", "-c", "; ".join(programs)]))
+    t.equal(db.rows("select s.text, count(*) from allocation a join stack_text s on s.stack_id = a.stack_id where a.size_bytes between 1000 and 1004 group by 1"),
+            [("main;outer;leaf", 10)], "stacks of both")
+
+
 main()
